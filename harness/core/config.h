@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/** The whole configuration of a run: what the option table fills, what the model is built from, what config.csv records. */
+#ifndef NH_CONFIG_H
+#define NH_CONFIG_H
+
+#include "harness/core/fmt.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { NH_MAX_KNOBS = 8 };
+
+enum nh_ffn { NH_FFN_GELU, NH_FFN_RELU, NH_FFN_SWIGLU, NH_FFN_GEGLU };
+enum nh_norm_type { NH_NORM_RMS, NH_NORM_LAYER };
+enum nh_pos_type { NH_POS_ROPE, NH_POS_NOPE, NH_POS_LEARNED };
+enum nh_init { NH_INIT_UNIT, NH_INIT_GPT2, NH_INIT_NORMAL, NH_INIT_XAVIER, NH_INIT_TRINITY, NH_INIT_PANGU };
+enum nh_branch_init { NH_BRANCH_INIT_OWN, NH_BRANCH_INIT_1, NH_BRANCH_INIT_INVSQRT2L, NH_BRANCH_INIT_INVSQRT2K };
+enum nh_branches { NH_BRANCHES_ATTN = 1, NH_BRANCHES_FFN = 2, NH_BRANCHES_BOTH = 3 };
+enum nh_width_of { NH_WIDE_FP32, NH_WIDE_DTYPE }; /**< --accum, --norm-stats */
+
+struct nh_layout;
+
+struct nh_config {
+    const struct nh_layout *layout;
+    double knobs[NH_MAX_KNOBS]; /**< of the layout, in its order; defaults filled in */
+    int depth, width, heads, kv_heads, seq, batch, vocab; /**< kv_heads, seq, vocab: 0 = heads, from the data */
+    enum nh_ffn ffn;
+    double ffn_mult; /**< hidden width of the FFN = round(ffn_mult * width) */
+    enum nh_norm_type norm;
+    double eps;
+    bool cast_before_gain; /**< --norm-cast before-gain */
+    enum nh_pos_type pos;
+    double theta;
+    int window; /**< keys seen, own position included; 0 = all */
+    enum nh_init init;
+    enum nh_branch_init branch_init;
+    double embed_rms; /**< 0 = the init's own */
+    enum nh_branches branches;
+    bool qk_zero; /**< --qk-init 0: W_Q = 0 */
+    bool qk_norm;
+    bool scale_after; /**< --score-scale after */
+    bool tie, bias;
+    double embed_scale; /**< factor on the embedding output; 1 = none */
+    double post_gain;   /**< factor on the start gain of the norm on a branch's output; 1 = as the layout says */
+
+    struct nh_fmt dtype;
+    const struct nh_policy *policy;
+    enum nh_width_of accum, norm_stats;
+
+    uint64_t seed, data_seed;
+    int threads;
+    const char *data; /**< as written: "fashion-mnist", "text:FILE", "tokens:FILE", "zipf", "uniform" */
+    int image_grid, image_levels;
+
+    uint32_t probes; /**< bit i = probe i of the registry */
+    bool spectrum;
+    bool cotangent_random;
+    int jac_samples, jac_iterations;
+
+    const char *out, *label; /**< NULL = default */
+    bool force;
+};
+
+#endif

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/** Floating-point formats as data, and rounding to them: nearest, ties to even; overflow to inf; subnormals kept.
+ *  Emulation means: a value lives in a wider type and holds only values of the narrow format. */
+#ifndef NH_FMT_H
+#define NH_FMT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/** A format of exp_bits + man_bits + 1 sign bits. eXmY is IEEE style: bias 2^(X-1)-1, top exponent is inf and nan. */
+struct nh_fmt {
+    char name[16];     /**< as the user writes it: "fp16", "e4m10" */
+    int exp_bits;      /**< X, 2..11 */
+    int man_bits;      /**< Y, stored mantissa bits, 1..52 */
+    int emin;          /**< exponent of the smallest normal number: 1 - bias */
+    bool has_inf;      /**< false for fp8-e4m3 (OCP): what does not fit becomes NaN */
+    double max;        /**< largest finite value */
+    double overflow;   /**< |x| >= this does not fit after rounding (fp16: 65520); fp8-e4m3: |x| > 464, ties down */
+    double min_normal; /**< 2^emin */
+    double min_subnormal;
+};
+
+/** Reads "fp16", "bf16", "fp32", "fp64", "tf32", "fp8-e4m3", "fp8-e5m2" or "eXmY". NH_USAGE where it is none of them.
+ *  "tf32" gives the number format e8m10; that only inputs of products are in it is the policy's affair. */
+int nh_fmt_parse(struct nh_fmt *out, const char *name);
+
+/** True where values of the format are carried in double: exp_bits > 8 or man_bits > 10, except fp32 itself. */
+bool nh_fmt_wide(const struct nh_fmt *f);
+
+/** Rounds one value, exactly, whatever the format. NaN stays NaN. */
+double nh_round(const struct nh_fmt *f, double x);
+
+/** What rounding a span saw; all fields add up (or are maxima, minima), so that the order of merging is of no account. */
+struct nh_span {
+    uint64_t total;     /**< values stored */
+    uint64_t underflow; /**< non-zero stored as zero */
+    uint64_t subnormal; /**< stored non-zero subnormals of the format */
+    uint64_t nonfinite; /**< stored inf and NaN */
+    double max_abs;     /**< largest |stored|, NaN left out, inf counts; 0 where there is none */
+    double min_abs;     /**< smallest non-zero |stored|; inf where there is none */
+};
+
+/** The empty span. */
+struct nh_span nh_span_zero(void);
+
+/** Adds b to a. */
+void nh_span_merge(struct nh_span *a, const struct nh_span *b);
+
+/** Called for each value whose stored form is not finite, index ascending, with the value before rounding. */
+typedef void nh_bad_value(void *arg, size_t index, double before);
+
+/** Rounds x[0..n) in place to f and adds what it saw to span; bad (may be NULL) hears of every stored inf and NaN.
+ *  Healthy data takes a path without a branch per element. x may hold anything, NaN and inf included.
+ *  f32: nh_fmt_wide(f) must be false; fp32 itself only counts. f64: any format; fp64 itself only counts. */
+void nh_round_f32(const struct nh_fmt *f, float *x, size_t n, struct nh_span *span, nh_bad_value *bad, void *arg);
+void nh_round_f64(const struct nh_fmt *f, double *x, size_t n, struct nh_span *span, nh_bad_value *bad, void *arg);
+
+/** acc = round(acc + a*b) with the product exact and one rounding, for a, b, acc values of f. Exact for X <= 8, Y <= 10. */
+double nh_fma_round(const struct nh_fmt *f, double acc, double a, double b);
+
+#endif
