@@ -16,7 +16,8 @@ struct nh_fmt {
     int emin;          /**< exponent of the smallest normal number: 1 - bias */
     bool has_inf;      /**< false for fp8-e4m3 (OCP): what does not fit becomes NaN */
     double max;        /**< largest finite value */
-    double overflow;   /**< |x| >= this does not fit after rounding (fp16: 65520); fp8-e4m3: |x| > 464, ties down */
+    double overflow;   /**< |x| >= this does not fit after rounding (fp16: 65520; fp64: inf). fp8-e4m3: the double next
+                            above 464, because 464 itself ties down to 448 */
     double min_normal; /**< 2^emin */
     double min_subnormal;
 };
@@ -28,10 +29,11 @@ int nh_fmt_parse(struct nh_fmt *out, const char *name);
 /** True where values of the format are carried in double: exp_bits > 8 or man_bits > 10, except fp32 itself. */
 bool nh_fmt_wide(const struct nh_fmt *f);
 
-/** Rounds one value, exactly, whatever the format. NaN stays NaN. */
+/** Rounds one value, exactly, whatever the format. NaN stays NaN; the sign of zero is kept. */
 double nh_round(const struct nh_fmt *f, double x);
 
-/** What rounding a span saw; all fields add up (or are maxima, minima), so that the order of merging is of no account. */
+/** What rounding a span saw; all fields add up (or are maxima, minima), so that the order of merging is of no account.
+ */
 struct nh_span {
     uint64_t total;     /**< values stored */
     uint64_t underflow; /**< non-zero stored as zero */
@@ -56,7 +58,25 @@ typedef void nh_bad_value(void *arg, size_t index, double before);
 void nh_round_f32(const struct nh_fmt *f, float *x, size_t n, struct nh_span *span, nh_bad_value *bad, void *arg);
 void nh_round_f64(const struct nh_fmt *f, double *x, size_t n, struct nh_span *span, nh_bad_value *bad, void *arg);
 
-/** acc = round(acc + a*b) with the product exact and one rounding, for a, b, acc values of f. Exact for X <= 8, Y <= 10. */
+/** round(acc + a*b) with the product exact and one rounding, for acc, a, b values of f; inf and NaN propagate.
+ *  Exact for X <= 10, Y <= 25 (so for fp32 too) and for fp64; for X = 11 or Y in 26..50 exact unless the product leaves
+ *  the range of double or has bits below 2^-1074; for Y > 50 but fp64 the fused result in double is rounded a second
+ * time. */
 double nh_fma_round(const struct nh_fmt *f, double acc, double a, double b);
+
+/** nh_fma_round over k = 0..n-1, ascending: acc = round(acc + a[k*stride_a] * b[k*stride_b]). Returns the last acc. */
+double nh_dot_round(const struct nh_fmt *f, double acc, const float *a, size_t stride_a, const float *b,
+                    size_t stride_b, size_t n);
+double nh_dot_round_f64(const struct nh_fmt *f, double acc, const double *a, size_t stride_a, const double *b,
+                        size_t stride_b, size_t n);
+
+/** nh_fma_round for a row of accumulators: acc[j] = round(acc[j] + a*b[j]), j = 0..n-1. With k ascending outside this
+ * gives the bits of nh_dot_round, several times faster. f32: nh_fmt_wide(f) must be false. acc and b do not overlap. */
+void nh_axpy_round(const struct nh_fmt *f, float *acc, float a, const float *b, size_t n);
+void nh_axpy_round_f64(const struct nh_fmt *f, double *acc, double a, const double *b, size_t n);
+
+/** Makes sure that this thread's arithmetic is what rounding relies on: subnormals kept, NaN told from numbers, ties to
+ *  even. NH_FAILED where it is not. Costs nothing; to be called at program start. */
+int nh_fmt_self_check(void);
 
 #endif

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/** harness list TOPIC: tables straight from the registries. */
+#include "harness/cli/cli.h"
+#include "harness/cli/names.h"
+#include "harness/cli/near.h"
+#include "harness/core/err.h"
+#include "harness/core/init.h"
+#include "harness/core/policy.h"
+#include "harness/core/site.h"
+#include "harness/data/data.h"
+#include "layouts/layout.h"
+#include "probes/probe.h"
+#include "results/schema.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MAX_CELLS = 5, ROOM = 256 };
+
+/* A topic's rows: fills the cells of row i, with room for one that has to be put together; false behind the last. */
+typedef bool row_function(size_t i, const char *cells[MAX_CELLS], char room[ROOM]);
+
+static const char *join(const char *const *words, char room[ROOM])
+{
+    size_t n = 0;
+    room[0] = '\0';
+    for (; words && *words && n < ROOM; words++)
+        n += (size_t)snprintf(room + n, ROOM - n, "%s%s", n ? "," : "", *words);
+    return room;
+}
+
+static bool layouts(size_t i, const char *cells[MAX_CELLS], char room[ROOM])
+{
+    const struct nh_layout *layout = nh_layouts[i];
+    if (!layout)
+        return false;
+    cells[0] = layout->name;
+    cells[1] = join(layout->aliases, room);
+    cells[2] = layout->equation;
+    return true;
+}
+
+static bool probes(size_t i, const char *cells[MAX_CELLS], char room[ROOM])
+{
+    const struct nh_probe *probe = nh_probes[i];
+    if (!probe)
+        return false;
+    cells[0] = probe->name;
+    cells[1] = join(probe->aliases, room);
+    cells[2] = probe->by_default ? "default" : "on request";
+    cells[3] = probe->columns;
+    cells[4] = probe->what;
+    return true;
+}
+
+static bool policies(size_t i, const char *cells[MAX_CELLS], char room[ROOM])
+{
+    const struct nh_policy *policy = nh_policies[i];
+    if (!policy)
+        return false;
+    cells[0] = policy->name;
+    cells[1] = join(policy->aliases, room);
+    cells[2] = policy->what;
+    return true;
+}
+
+static bool inits(size_t i, const char *cells[MAX_CELLS], char room[ROOM])
+{
+    (void)room;
+    cells[0] = nh_init_names[i];
+    cells[1] = cells[0] ? nh_init_helps[i] : NULL;
+    return cells[0];
+}
+
+static bool sites(size_t i, const char *cells[MAX_CELLS], char room[ROOM])
+{
+    (void)room;
+    cells[0] = nh_site_names[i];
+    cells[1] = cells[0] ? nh_site_helps[i] : NULL;
+    return cells[0];
+}
+
+static bool data(size_t i, const char *cells[MAX_CELLS], char room[ROOM])
+{
+    const struct nh_data_source *source = nh_data_sources[i];
+    if (!source)
+        return false;
+    snprintf(room, ROOM, "%s%s%s", source->name, source->argument ? ":" : "", source->argument ? source->argument : "");
+    cells[0] = room;
+    cells[1] = source->what;
+    return true;
+}
+
+static bool columns(size_t i, const char *cells[MAX_CELLS], char room[ROOM])
+{
+    if (i == NH_COLUMN_COUNT)
+        return false;
+    const struct nh_column *column = &nh_columns[i];
+    snprintf(room, ROOM, "%s.csv", nh_tables[column->table].name);
+    cells[0] = column->name;
+    cells[1] = nh_column_type_name(column->type);
+    cells[2] = column->unit;
+    cells[3] = room;
+    cells[4] = column->meaning;
+    return true;
+}
+
+static const struct topic {
+    const char *name;
+    row_function *row;
+    const char *what;
+} topics[] = {
+    {"layouts", layouts, "name, aliases, equation"},
+    {"probes", probes, "name, aliases, when it runs, columns it fills, what it measures"},
+    {"policies", policies, "name, aliases, what is in which format"},
+    {"inits", inits, "name, recipe"},
+    {"columns", columns, "name, type, unit, file, meaning"},
+    {"sites", sites, "name, what is stored there"},
+    {"data", data, "name as --data takes it, where the tokens come from"},
+};
+
+enum { N_TOPICS = sizeof topics / sizeof *topics };
+
+/* Prints the rows with aligned cells; "-" for an empty one, so that the cells can be counted. */
+static void print_table(row_function *row)
+{
+    const char *cells[MAX_CELLS] = {NULL};
+    char room[ROOM];
+    int widths[MAX_CELLS] = {0};
+    for (size_t i = 0; row(i, cells, room); i++)
+        for (size_t k = 0; k < MAX_CELLS && cells[k]; k++)
+            if ((int)strlen(cells[k]) > widths[k])
+                widths[k] = (int)strlen(cells[k]);
+    for (size_t i = 0; row(i, cells, room); i++)
+        for (size_t k = 0; k < MAX_CELLS && cells[k]; k++) {
+            const bool last = k + 1 == MAX_CELLS || !cells[k + 1];
+            printf("%-*s%s", last ? 0 : widths[k], *cells[k] ? cells[k] : "-", last ? "\n" : "  ");
+        }
+}
+
+void nh_list_help(FILE *file)
+{
+    fputs("Topics, and what their lines say\n", file);
+    for (size_t i = 0; i < N_TOPICS; i++)
+        fprintf(file, "  %-10s%s\n", topics[i].name, topics[i].what);
+}
+
+static int unknown_topic(const char *wrong)
+{
+    struct nh_near near = nh_near_start(wrong, "");
+    const char *names[N_TOPICS + 1] = {NULL};
+    for (size_t i = 0; i < N_TOPICS; i++) {
+        names[i] = topics[i].name;
+        nh_near_try(&near, names[i]);
+    }
+    char hint[NH_NEAR_SIZE], all[ROOM];
+    return nh_fail(NH_USAGE, "there is no topic '%.60s'%s (topics: %s)", wrong, nh_near_text(&near, hint),
+                   join(names, all));
+}
+
+int nh_cmd_list(int argc, char **argv)
+{
+    if (argc != 1)
+        return nh_fail(NH_USAGE,
+                       "list takes one topic, such as 'harness list layouts' ('harness list --help' shows all)");
+    for (size_t i = 0; i < N_TOPICS; i++)
+        if (strcmp(topics[i].name, argv[0]) == 0) {
+            print_table(topics[i].row);
+            return NH_OK;
+        }
+    return unknown_topic(argv[0]);
+}

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/** Options that are right alone and wrong together. Each check refuses with what, where, and what would work. */
+#include "harness/cli/names.h"
+#include "harness/cli/options.h"
+#include "harness/cli/value.h"
+#include "harness/core/err.h"
+#include "layouts/layout.h"
+#include "probes/probe.h"
+#include "results/number.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static bool has_attention(const struct nh_config *c)
+{
+    return c->branches & NH_BRANCHES_ATTN;
+}
+
+static bool heads_fit(const struct nh_config *c, int heads)
+{
+    return c->width % heads == 0 && (c->pos != NH_POS_ROPE || c->width / heads % 2 == 0);
+}
+
+static int heads(const struct nh_options *o)
+{
+    const struct nh_config *c = &o->config;
+    if (!has_attention(c) || heads_fit(c, c->heads))
+        return NH_OK;
+    int fit = c->heads < c->width ? c->heads : c->width;
+    while (fit > 1 && !heads_fit(c, fit))
+        fit--;
+    char problem[128], remedy[64] = "take an even width, or --pos nope";
+    if (c->width % c->heads != 0)
+        snprintf(problem, sizeof problem, "--heads %d does not divide --width %d", c->heads, c->width);
+    else
+        snprintf(problem, sizeof problem,
+                 "--heads %d at --width %d makes heads of %d values, which --pos rope cannot pair", c->heads, c->width,
+                 c->width / c->heads);
+    if (heads_fit(c, fit))
+        snprintf(remedy, sizeof remedy, "--heads %d would do", fit);
+    return nh_fail(NH_USAGE, "%s; %s", problem, remedy);
+}
+
+static int kv_heads(const struct nh_options *o)
+{
+    const struct nh_config *c = &o->config;
+    if (!has_attention(c) || c->heads % c->kv_heads == 0)
+        return NH_OK;
+    int fit = c->kv_heads < c->heads ? c->kv_heads : c->heads;
+    while (c->heads % fit != 0)
+        fit--;
+    return nh_fail(NH_USAGE, "--kv-heads %d does not divide --heads %d; --kv-heads %d would do", c->kv_heads, c->heads,
+                   fit);
+}
+
+static int attention_only(const struct nh_options *o)
+{
+    const struct nh_config *c = &o->config;
+    if (has_attention(c))
+        return NH_OK;
+    const char *idle = c->qk_zero                           ? "qk-init 0"
+                       : c->qk_norm                         ? "qk-norm"
+                       : nh_options_given(o, "score-scale") ? "score-scale"
+                       : nh_options_given(o, "window")      ? "window"
+                                                            : NULL;
+    if (idle)
+        return nh_fail(NH_USAGE, "--%s has no effect with --branches ffn, which has no attention; leave one out", idle);
+    return NH_OK;
+}
+
+static int ffn_only(const struct nh_options *o)
+{
+    if (o->config.branches & NH_BRANCHES_FFN)
+        return NH_OK;
+    const char *idle = nh_options_given(o, "ffn") ? "ffn" : nh_options_given(o, "ffn-mult") ? "ffn-mult" : NULL;
+    if (idle)
+        return nh_fail(NH_USAGE, "--%s has no effect with --branches attn, which has no FFN; leave one out", idle);
+    return NH_OK;
+}
+
+static int hidden_width(const struct nh_options *o)
+{
+    enum { LARGEST = 1 << 22 };
+    const struct nh_config *c = &o->config;
+    const double hidden = round(c->ffn_mult * c->width);
+    if (hidden >= 1 && hidden <= LARGEST)
+        return NH_OK;
+    char mult[NH_NUMBER_SIZE], hidden_text[NH_NUMBER_SIZE];
+    nh_number_real(mult, c->ffn_mult);
+    nh_number_real(hidden_text, hidden);
+    return nh_fail(NH_USAGE, "--ffn-mult %s at --width %d makes a hidden width of %s; it must be in 1..%d", mult,
+                   c->width, hidden_text, LARGEST);
+}
+
+static int rotation(const struct nh_options *o)
+{
+    if (o->config.pos == NH_POS_ROPE || !nh_options_given(o, "theta"))
+        return NH_OK;
+    return nh_fail(NH_USAGE, "--theta has no effect without rotation; leave it out or use --pos rope");
+}
+
+static bool has_post_norm(const struct nh_layout *layout, int depth, const double *knobs)
+{
+    if (!layout->law_term)
+        return true; /* nothing is known against it */
+    for (int layer = 1; layer <= depth; layer++) {
+        const struct nh_pos attn = {.layer = layer, .depth = depth, .kind = NH_ATTN};
+        const struct nh_pos ffn = {.layer = layer, .depth = depth, .kind = NH_FFN};
+        if (layout->law_term(&attn, knobs).post_gain > 0 || layout->law_term(&ffn, knobs).post_gain > 0)
+            return true;
+    }
+    return false;
+}
+
+static int post_gain(const struct nh_options *o)
+{
+    const struct nh_config *c = &o->config;
+    if (!nh_options_given(o, "post-gain") || has_post_norm(c->layout, c->depth, c->knobs))
+        return NH_OK;
+    char list[NH_VALUE_SIZE] = "";
+    for (size_t i = 0, n = 0; nh_layouts[i] && n < sizeof list; i++) {
+        double knobs[NH_MAX_KNOBS] = {0};
+        nh_knobs_start(nh_layouts[i], knobs);
+        if (nh_layouts[i]->law_term && has_post_norm(nh_layouts[i], c->depth, knobs))
+            n += (size_t)snprintf(list + n, sizeof list - n, "%s%s", n ? ", " : "", nh_layouts[i]->name);
+    }
+    return nh_fail(NH_USAGE,
+                   "--post-gain has no effect in the layout %s, which has no norm on a branch's output; "
+                   "these have one: %s",
+                   c->layout->name, list);
+}
+
+static int images(const struct nh_options *o)
+{
+    const char *idle = nh_options_given(o, "image-grid")     ? "image-grid"
+                       : nh_options_given(o, "image-levels") ? "image-levels"
+                                                             : NULL;
+    if (!idle || strcmp(o->config.data, "fashion-mnist") == 0)
+        return NH_OK;
+    return nh_fail(NH_USAGE, "--%s has no effect with --data %.60s; leave it out or use --data fashion-mnist", idle,
+                   o->config.data);
+}
+
+static int cotangent(const struct nh_options *o)
+{
+    if (!nh_options_given(o, "cotangent"))
+        return NH_OK;
+    char list[NH_VALUE_SIZE] = "";
+    size_t n = 0;
+    for (size_t i = 0; nh_probes[i] && n < sizeof list; i++) {
+        if (!nh_probes[i]->needs_backward)
+            continue;
+        if (o->config.probes >> i & 1)
+            return NH_OK;
+        n += (size_t)snprintf(list + n, sizeof list - n, "%s%s", n ? " or " : "", nh_probes[i]->name);
+    }
+    return nh_fail(NH_USAGE,
+                   "--cotangent has no effect, as no probe needs the backward pass; leave it out or add %s to "
+                   "--probes",
+                   list);
+}
+
+static int jacobian(const struct nh_options *o)
+{
+    const char *idle = nh_options_given(o, "jac-samples")      ? "jac-samples"
+                       : nh_options_given(o, "jac-iterations") ? "jac-iterations"
+                       : o->config.spectrum                    ? "spectrum"
+                                                               : NULL;
+    size_t i;
+    if (!idle || (nh_names_find(&nh_probe_names, "jacobian", &i) == NH_OK && o->config.probes >> i & 1))
+        return NH_OK;
+    return nh_fail(NH_USAGE, "--%s has no effect without the probe jacobian; leave it out or add jacobian to --probes",
+                   idle);
+}
+
+int nh_options_conflicts(const struct nh_options *o)
+{
+    static int (*const checks[])(const struct nh_options *) = {
+        attention_only, ffn_only, heads, kv_heads, rotation, hidden_width, post_gain, images, cotangent, jacobian,
+    };
+    int status = NH_OK;
+    for (size_t i = 0; !status && i < sizeof checks / sizeof *checks; i++)
+        status = checks[i](o);
+    return status;
+}

@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+#include "harness/cli/options.h"
+
+#include "harness/cli/near.h"
+#include "harness/cli/value.h"
+#include "harness/core/err.h"
+#include "harness/core/init.h"
+#include "harness/core/policy.h"
+#include "harness/data/data.h"
+#include "layouts/layout.h"
+#include "probes/probe.h"
+#include "results/number.h"
+
+#include <assert.h>
+#include <math.h>
+#include <sched.h>
+#include <string.h>
+
+#define WORDS(...) ((const char *const[]){__VA_ARGS__, NULL})
+#define AT(field)  .at = offsetof(struct nh_config, field)
+
+enum { MAX_BATCH = 1 << 15, MAX_SEQ = 1 << 15 }; /* their product is an int */
+
+// clang-format off
+/* In the order of config.csv. */
+static const struct nh_option options[] = {
+    {.group = "Model", .name = "layout", .kind = &nh_value_layout, AT(layout), .start = "pre",
+     .help = "where the norms stand; 'harness list layouts'"},
+    {.name = "set", .kind = &nh_value_knob, .shown = "",
+     .help = "a knob of the layout's own, may be repeated; 'harness describe LAYOUT'"},
+    {.name = "depth", .kind = &nh_value_int, AT(depth), .start = "12", .min = 1, .max = 4096,
+     .help = "layers"},
+    {.name = "width", .kind = &nh_value_int, AT(width), .start = "128", .min = 1, .max = 65536,
+     .help = "values of the stream per token"},
+    {.name = "heads", .kind = &nh_value_int, AT(heads), .start = "4", .min = 1, .max = 65536,
+     .help = "attention heads, must divide the width"},
+    {.name = "kv-heads", .kind = &nh_value_int, AT(kv_heads), .start = "heads", .word = "heads", .min = 1, .max = 65536,
+     .help = "heads of keys and values, must divide the heads"},
+    {.name = "ffn", .kind = &nh_value_choice, AT(ffn), .start = "gelu",
+     .choices = WORDS("gelu", "relu", "swiglu", "geglu"),
+     .help = "activation of the FFN"},
+    {.name = "ffn-mult", .kind = &nh_value_positive, AT(ffn_mult), .start = "4",
+     .help = "hidden width of the FFN over the width"},
+    {.name = "norm", .kind = &nh_value_choice, AT(norm), .start = "rms",
+     .choices = WORDS("rms", "layer"),
+     .help = "RMS norm or LayerNorm"},
+    {.name = "eps", .kind = &nh_value_real, AT(eps), .start = "1e-5", .max = 1,
+     .help = "added to the mean square in a norm"},
+    {.name = "pos", .kind = &nh_value_choice, AT(pos), .start = "rope",
+     .choices = WORDS("rope", "nope", "learned"),
+     .help = "positions by rotation, none, or by an embedding"},
+    {.name = "theta", .kind = &nh_value_positive, AT(theta), .start = "10000",
+     .help = "base of the rotation's wavelengths"},
+    {.name = "window", .kind = &nh_value_int, AT(window), .start = "all", .word = "all", .min = 1, .max = MAX_SEQ,
+     .help = "keys that a token sees, its own included"},
+    {.name = "branches", .kind = &nh_value_branches, AT(branches), .start = "attn,ffn",
+     .choices = WORDS("attn,ffn", "attn", "ffn"),
+     .help = "sublayers of a layer"},
+    {.name = "qk-norm", .kind = &nh_value_switch, AT(qk_norm), .start = "off",
+     .choices = WORDS("off", "on"),
+     .help = "norm on queries and keys"},
+    {.name = "score-scale", .kind = &nh_value_either, AT(scale_after), .start = "before",
+     .choices = WORDS("before", "after"),
+     .help = "1/sqrt(head width) before or after the product"},
+    {.name = "embed-scale", .kind = &nh_value_positive, AT(embed_scale), .start = "1", .word = "sqrt",
+     .help = "factor on the embedding, sqrt = root of the width"},
+    {.name = "tie", .kind = &nh_value_switch, AT(tie), .start = "off",
+     .choices = WORDS("off", "on"),
+     .help = "the embedding matrix is the head"},
+    {.name = "bias", .kind = &nh_value_switch, AT(bias), .start = "off",
+     .choices = WORDS("off", "on"),
+     .help = "biases in attention and FFN"},
+
+    {.group = "Precision", .name = "dtype", .kind = &nh_value_format, AT(dtype), .start = "fp32",
+     .help = "format of what is stored: fp32, fp64, bf16, fp16, tf32, fp8-e4m3, fp8-e5m2, or eXmY of X exponent and "
+             "Y mantissa bits"},
+    {.name = "policy", .kind = &nh_value_policy, AT(policy),
+     .help = "which role has which format; 'harness list policies'"},
+    {.name = "accum", .kind = &nh_value_choice, AT(accum), .start = "fp32",
+     .choices = WORDS("fp32", "dtype"),
+     .help = "format of the sums in products"},
+    {.name = "norm-stats", .kind = &nh_value_choice, AT(norm_stats), .start = "fp32",
+     .choices = WORDS("fp32", "dtype"),
+     .help = "format of a norm's statistics"},
+    {.name = "norm-cast", .kind = &nh_value_either, AT(cast_before_gain), .start = "after-gain",
+     .choices = WORDS("after-gain", "before-gain"),
+     .help = "where a norm's result is rounded"},
+
+    {.group = "Start", .name = "init", .kind = &nh_value_choice, AT(init), .start = "unit",
+     .choices = nh_init_names,
+     .help = "recipe of the weights"},
+    {.name = "branch-init", .kind = &nh_value_choice, AT(branch_init), .start = "own",
+     .choices = WORDS("own", "1", "invsqrt2L", "invsqrt2l"),
+     .shown = "own = the recipe's", .help = "factor on output projections"},
+    {.name = "embed-rms", .kind = &nh_value_positive, AT(embed_rms), .start = "own", .word = "own",
+     .shown = "own = the recipe's", .help = "RMS that the embedding's output is scaled to"},
+    {.name = "qk-init", .kind = &nh_value_either, AT(qk_zero), .start = "1",
+     .choices = WORDS("1", "0"),
+     .help = "factor on W_Q, 0 = uniform attention"},
+    {.name = "post-gain", .kind = &nh_value_positive, AT(post_gain), .start = "1",
+     .help = "factor on the gain of the norm on a branch's output"},
+    {.name = "seed", .kind = &nh_value_seed, AT(seed), .start = "0",
+     .help = "of all that is drawn"},
+
+    {.group = "Data", .name = "data", .kind = &nh_value_data, AT(data), .start = "fashion-mnist", .max = 4096,
+     .help = "where the tokens come from; 'harness list data'"},
+    {.name = "seq", .kind = &nh_value_int, AT(seq), .start = "auto", .word = "auto", .min = 1, .max = MAX_SEQ,
+     .shown = "auto = as the data has it, else 64", .help = "tokens of a sequence"},
+    {.name = "batch", .kind = &nh_value_int, AT(batch), .start = "auto", .word = "auto", .min = 1, .max = MAX_BATCH,
+     .shown = "auto = as the data has it, else 4", .help = "sequences of a batch"},
+    {.name = "vocab", .kind = &nh_value_int, AT(vocab), .start = "auto", .word = "auto", .min = 1,
+     .max = NH_DATA_MAX_ID + 1,
+     .shown = "auto = as the data has it", .help = "token ids"},
+    {.name = "image-grid", .kind = &nh_value_pick, AT(image_grid), .start = "7",
+     .choices = WORDS("7", "14", "28"),
+     .help = "patches along the edge of an image"},
+    {.name = "image-levels", .kind = &nh_value_int, AT(image_levels), .start = "32", .min = 2, .max = 256,
+     .help = "grey levels of an image"},
+    {.name = "data-seed", .kind = &nh_value_seed, AT(data_seed), .start = "0", .shown = "the seed",
+     .help = "of the order of the data"},
+
+    {.group = "Measurement", .name = "probes", .kind = &nh_value_probes, AT(probes),
+     .help = "none or a comma list; 'harness list probes'"},
+    {.name = "cotangent", .kind = &nh_value_either, AT(cotangent_random), .start = "loss",
+     .choices = WORDS("loss", "random"),
+     .help = "what is propagated back, random = unit variance at the final norm"},
+    {.name = "jac-samples", .kind = &nh_value_int, AT(jac_samples), .start = "16", .min = 1, .max = 4096,
+     .help = "random vectors for the Frobenius norm of a Jacobian"},
+    {.name = "jac-iterations", .kind = &nh_value_int, AT(jac_iterations), .start = "12", .min = 1, .max = 1000,
+     .help = "iterations for its largest singular value"},
+    {.name = "spectrum", .kind = &nh_value_switch, AT(spectrum), .start = "off",
+     .choices = WORDS("off", "on"),
+     .help = "all its singular values, for a small model"},
+
+    {.group = "Run", .name = "label", .kind = &nh_value_text, AT(label), .max = 200, .shown = "",
+     .help = "your own name for the run, in every row"},
+    {.name = "threads", .kind = &nh_value_int, AT(threads), .start = "all", .word = "all", .min = 1, .max = 4096,
+     .elsewhere = true,
+     .help = "the results do not depend on it"},
+    {.name = "out", .kind = &nh_value_text, AT(out), .max = 4000, .shown = "", .elsewhere = true,
+     .help = "folder of the results [results/runs/<layout>-L<depth>-<dtype>-s<seed>-<run>]"},
+    {.name = "force", .kind = &nh_value_switch, AT(force), .start = "off", .elsewhere = true,
+     .choices = WORDS("off", "on"),
+     .help = "run again what has been run"},
+};
+// clang-format on
+
+enum { COUNT = sizeof options / sizeof *options };
+_Static_assert(COUNT <= 64, "struct nh_options has one bit for each option");
+
+static const struct nh_option *find(const char *name, size_t length)
+{
+    for (size_t i = 0; i < COUNT; i++)
+        if (strlen(options[i].name) == length && strncmp(options[i].name, name, length) == 0)
+            return &options[i];
+    return NULL;
+}
+
+static uint64_t bit(const struct nh_option *option)
+{
+    return UINT64_C(1) << (option - options);
+}
+
+bool nh_options_given(const struct nh_options *o, const char *name)
+{
+    const struct nh_option *option = find(name, strlen(name));
+    assert(option);
+    return o->given & bit(option);
+}
+
+static void set_defaults(struct nh_options *o)
+{
+    *o = (struct nh_options){.config.policy = nh_policies[0]};
+    for (size_t i = 0; nh_probes[i]; i++) {
+        assert(i < 32);
+        o->config.probes |= (uint32_t)nh_probes[i]->by_default << i;
+    }
+    for (size_t i = 0; i < COUNT; i++) {
+        const int status = options[i].start ? options[i].kind->read(&options[i], options[i].start, &o->config) : NH_OK;
+        assert(status == NH_OK);
+    }
+}
+
+/* Fills in what follows from other options or from the machine. */
+static void resolve(struct nh_options *o)
+{
+    struct nh_config *c = &o->config;
+    if (c->kv_heads == 0)
+        c->kv_heads = c->heads;
+    if (c->embed_scale <= 0)
+        c->embed_scale = sqrt(c->width);
+    if (!nh_options_given(o, "data-seed"))
+        c->data_seed = c->seed;
+    cpu_set_t cpus;
+    if (c->threads == 0)
+        c->threads = sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? CPU_COUNT(&cpus) : 1;
+}
+
+static int unknown(const char *name, size_t length)
+{
+    char wrong[80];
+    snprintf(wrong, sizeof wrong, "%.*s", length < sizeof wrong ? (int)length : (int)sizeof wrong - 1, name);
+    struct nh_near near = nh_near_start(wrong, "--");
+    for (size_t i = 0; i < COUNT; i++)
+        nh_near_try(&near, options[i].name);
+    char hint[NH_NEAR_SIZE];
+    return nh_fail(NH_USAGE, "there is no option '--%.60s'%s ('harness --help' shows all)", wrong,
+                   nh_near_text(&near, hint));
+}
+
+/* Reads "--NAME=VALUE" or "--NAME" and, where it takes one, the VALUE that follows; moves *at past them. */
+static int split(int argc, char **argv, int *at, const struct nh_option **option, const char **value)
+{
+    const char *word = argv[(*at)++];
+    if (strncmp(word, "--", 2) != 0 || word[2] == '\0')
+        return nh_fail(NH_USAGE,
+                       "'%.60s' stands where an option is expected; options are --NAME VALUE or --NAME=VALUE, "
+                       "switches --NAME or --NAME=on|off",
+                       word);
+    const size_t length = strcspn(word + 2, "=");
+    *option = find(word + 2, length);
+    if (!*option)
+        return unknown(word + 2, length);
+    if (word[2 + length] == '=')
+        *value = word + 2 + length + 1;
+    else if ((*option)->kind->bare)
+        *value = "on";
+    else
+        *value = *at < argc && strncmp(argv[*at], "--", 2) != 0 ? argv[(*at)++] : "";
+    if (**value == '\0')
+        return nh_fail(NH_USAGE, "--%s needs a value: --%s %s", (*option)->name, (*option)->name,
+                       (*option)->kind->placeholder);
+    return NH_OK;
+}
+
+/* Values of --set, read when the layout is known. */
+struct sets {
+    const char *texts[NH_MAX_KNOBS];
+    size_t count;
+};
+
+static int keep_set(struct sets *sets, const char *text)
+{
+    const size_t length = strcspn(text, "=");
+    for (size_t i = 0; i < sets->count; i++)
+        if (strncmp(sets->texts[i], text, length + 1) == 0)
+            return nh_fail(NH_USAGE, "--set %.*s is given twice; keep one", length < 60 ? (int)length : 60, text);
+    if (sets->count == NH_MAX_KNOBS)
+        return nh_fail(NH_USAGE, "--set is given more than %d times; no layout has as many knobs", NH_MAX_KNOBS);
+    sets->texts[sets->count++] = text;
+    return NH_OK;
+}
+
+static int take(struct nh_options *o, struct sets *sets, const struct nh_option *option, const char *value)
+{
+    if (option->kind == &nh_value_knob)
+        return keep_set(sets, value);
+    if (o->given & bit(option))
+        return nh_fail(NH_USAGE, "--%s is given twice; keep one", option->name);
+    o->given |= bit(option);
+    return option->kind->read(option, value, &o->config);
+}
+
+static int read_knobs(struct nh_config *c, const struct sets *sets)
+{
+    const struct nh_option *option = find("set", strlen("set"));
+    nh_knobs_start(c->layout, c->knobs);
+    int status = NH_OK;
+    for (size_t i = 0; !status && i < sets->count; i++)
+        status = option->kind->read(option, sets->texts[i], c);
+    return status;
+}
+
+int nh_options_parse(struct nh_options *o, int argc, char **argv)
+{
+    set_defaults(o);
+    struct sets sets = {.count = 0};
+    int status = NH_OK;
+    for (int i = 0; !status && i < argc;) {
+        const struct nh_option *option = NULL;
+        const char *value = NULL;
+        status = split(argc, argv, &i, &option, &value);
+        if (!status)
+            status = take(o, &sets, option, value);
+    }
+    if (!status)
+        status = read_knobs(&o->config, &sets);
+    if (status)
+        return status;
+    resolve(o);
+    return nh_options_conflicts(o);
+}
+
+static int record_knobs(const struct nh_config *c, nh_option_visit *visit, void *arg)
+{
+    const struct nh_knob *knobs = c->layout->knobs;
+    int status = NH_OK;
+    for (size_t i = 0; !status && knobs && knobs[i].name; i++) {
+        char name[64], value[NH_NUMBER_SIZE];
+        snprintf(name, sizeof name, "set.%s", knobs[i].name);
+        nh_number_real(value, c->knobs[i]);
+        status = visit(arg, name, value);
+    }
+    return status;
+}
+
+int nh_options_record(const struct nh_options *o, nh_option_visit *visit, void *arg)
+{
+    int status = NH_OK;
+    for (size_t i = 0; !status && i < COUNT; i++) {
+        char text[NH_VALUE_SIZE];
+        if (options[i].kind == &nh_value_knob)
+            status = record_knobs(&o->config, visit, arg);
+        else if (!options[i].elsewhere)
+            status = visit(arg, options[i].name, options[i].kind->write(&options[i], &o->config, text));
+    }
+    return status;
+}
+
+static void mix(uint64_t *hash, const char *text)
+{
+    for (; *text; text++)
+        *hash = (*hash ^ (unsigned char)*text) * UINT64_C(0x100000001b3);
+}
+
+static int mix_option(void *hash, const char *option, const char *value)
+{
+    mix(hash, option);
+    mix(hash, "=");
+    mix(hash, value);
+    mix(hash, "\n"); /* stands in no value */
+    return NH_OK;
+}
+
+void nh_options_hash(const struct nh_options *o, const char *extra, char hash[9])
+{
+    uint64_t h = UINT64_C(0xcbf29ce484222325);
+    nh_options_record(o, mix_option, &h);
+    mix(&h, extra ? extra : "");
+    snprintf(hash, 9, "%08x", (unsigned)(h ^ h >> 32));
+}
+
+enum { HELP_WIDTH = 100, HELP_COLUMN = 26 };
+
+/* Writes left and, in its own column, text broken between words. */
+static void help_entry(FILE *file, const char *left, const char *text)
+{
+    size_t column = (size_t)fprintf(file, "  %s", left);
+    while (*text) {
+        const size_t length = strcspn(text, " ");
+        if (column > HELP_COLUMN && column + 1 + length > HELP_WIDTH) {
+            fputc('\n', file);
+            column = 0;
+        }
+        const size_t blanks = column < HELP_COLUMN ? HELP_COLUMN - column : 1;
+        fprintf(file, "%*s%.*s", (int)blanks, "", (int)length, text);
+        column += blanks + length;
+        text += length + (text[length] == ' ');
+    }
+    fputc('\n', file);
+}
+
+void nh_options_help(FILE *file)
+{
+    struct nh_options defaults;
+    set_defaults(&defaults);
+    for (size_t i = 0; i < COUNT; i++) {
+        const struct nh_option *o = &options[i];
+        char left[64], range[NH_VALUE_SIZE] = "", start[NH_VALUE_SIZE], text[4 * NH_VALUE_SIZE];
+        if (o->kind->tell_range)
+            o->kind->range(o, range);
+        const char *shown = o->shown ? o->shown : o->start ? o->start : o->kind->write(o, &defaults.config, start);
+        snprintf(left, sizeof left, o->kind->bare ? "--%s[=%s]" : "--%s %s", o->name, o->kind->placeholder);
+        snprintf(text, sizeof text, "%s%s%s%s%s%s", o->help, *range ? ": " : "", range, *shown ? " [" : "", shown,
+                 *shown ? "]" : "");
+        if (o->group)
+            fprintf(file, "%s%s\n", i ? "\n" : "", o->group);
+        help_entry(file, left, text);
+    }
+}

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/** The options of a run. One table serves parsing, defaults, help, the record in config.csv and the run's name. */
+#ifndef NH_OPTIONS_H
+#define NH_OPTIONS_H
+
+#include "harness/core/config.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+struct nh_options {
+    struct nh_config config; /**< texts point into argv; may be completed before it is recorded: seq, batch, vocab */
+    uint64_t given;          /**< bit i: option i of the table was on the command line */
+};
+
+/** Reads argv[0..argc), the words behind the command's name, over the defaults; then looks for contradictions.
+ *  NH_USAGE and one sentence where something is wrong. Knobs, data_seed, kv_heads, embed_scale and threads are
+ * resolved; seq, batch and vocab stay 0 where they are up to the data. --help and --version are not options of a run.
+ */
+int nh_options_parse(struct nh_options *options, int argc, char **argv);
+
+/** True where the user gave this option himself; name without dashes, one of the table. */
+bool nh_options_given(const struct nh_options *options, const char *name);
+
+/** Calls visit for each option in table order with the value in force, as it would be typed ("" = none): what
+ * config.csv holds. Knobs come as "set.NAME". Left out: threads, out and force. Stops at a status other than NH_OK and
+ * returns it. */
+typedef int nh_option_visit(void *arg, const char *option, const char *value);
+int nh_options_record(const struct nh_options *options, nh_option_visit *visit, void *arg);
+
+/** 8 hex digits of all that nh_options_record tells and of extra (may be NULL): FNV-1a, 64 bits folded to 32. */
+void nh_options_hash(const struct nh_options *options, const char *extra, char hash[9]);
+
+/** Refuses what contradicts itself or has no effect; part of nh_options_parse. */
+int nh_options_conflicts(const struct nh_options *options);
+
+/** Writes all options with their defaults, two columns, at most 100 characters wide. */
+void nh_options_help(FILE *file);
+
+#endif

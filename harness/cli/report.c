@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/** The short table that a run prints. */
+#include "harness/cli/run.h"
+
+#include <math.h>
+#include <stdio.h>
+
+enum { ROWS = 9 };
+
+static double cell(const struct nh_run *run, int step, enum nh_column_id column)
+{
+    size_t i = (size_t)step * NH_COLUMN_COUNT + (size_t)column;
+    return run->rows.measured[i] ? run->rows.cells[i] : (double)NAN;
+}
+
+static bool any(const struct nh_run *run, enum nh_column_id column)
+{
+    for (int k = 0; k < run->rows.n; k++)
+        if (run->rows.measured[(size_t)k * NH_COLUMN_COUNT + (size_t)column])
+            return true;
+    return false;
+}
+
+static const struct {
+    enum nh_column_id column;
+    const char *head;
+} columns[] = {
+    {NH_LAYERS_RMS, "rms"},           {NH_LAYERS_RMS_THEORY, "law"},   {NH_LAYERS_MAX_ABS, "max|x|"},
+    {NH_LAYERS_BRANCH_RMS, "branch"}, {NH_LAYERS_GRAD_RMS, "grad"},    {NH_LAYERS_JAC_FRO, "jac_fro"},
+    {NH_LAYERS_JAC_SPEC, "jac_spec"}, {NH_LAYERS_OVERFLOW, "overflow"}, {NH_LAYERS_REL_ERR, "rel_err"},
+};
+
+enum { COLUMNS = sizeof columns / sizeof *columns };
+
+static void print_row(const struct nh_run *run, int k)
+{
+    const struct nh_step *s = &run->model.graph->steps[k];
+    printf("%5d %-6s", s->layer, nh_sublayer_names[s->sublayer]);
+    for (int c = 0; c < COLUMNS; c++) {
+        if (!any(run, columns[c].column))
+            continue;
+        double v = cell(run, k, columns[c].column);
+        if (run->rows.measured[(size_t)k * NH_COLUMN_COUNT + (size_t)columns[c].column])
+            printf(" %10.4g", v);
+        else
+            printf(" %10s", "");
+    }
+    putchar('\n');
+}
+
+/** About ROWS rows: both ends, the sublayers of the first layer, and even steps between. */
+static void print_layers(const struct nh_run *run)
+{
+    int n = run->rows.n, shown = -1;
+    printf("%5s %-6s", "layer", "");
+    for (int c = 0; c < COLUMNS; c++)
+        if (any(run, columns[c].column))
+            printf(" %10s", columns[c].head);
+    putchar('\n');
+    for (int i = 0; i < ROWS; i++) {
+        int k = n <= ROWS ? i : (int)lround((double)i * (n - 2) / (ROWS - 2));
+        k = i == ROWS - 1 || k > n - 1 ? n - 1 : k;
+        if (k > shown)
+            print_row(run, shown = k);
+    }
+}
+
+/** Where the least room is left above the largest value, forward sites. */
+static void print_headroom(const struct nh_run *run)
+{
+    const struct nh_graph *g = run->model.graph;
+    const struct nh_counts *counts = run->model.core->counts(run->model.exec);
+    int least = -1;
+    double bits = INFINITY;
+    uint64_t overflow[NH_DIRECTIONS] = {0}, stored = 0;
+    for (int s = 0; s < g->n_sites; s++) {
+        for (int d = 0; d < NH_DIRECTIONS; d++)
+            overflow[d] += counts[s * NH_DIRECTIONS + d].overflow;
+        const struct nh_counts *c = &counts[s * NH_DIRECTIONS + NH_FWD];
+        stored += c->total;
+        double b = nh_headroom_bits(nh_site_format(g, s, NH_FWD), c->max_abs);
+        if (c->total && b < bits)
+            bits = b, least = s;
+    }
+    if (least >= 0)
+        printf("headroom  %.1f bits at %s of layer %d (largest |x| %.4g, format maximum %.6g)\n", bits,
+               nh_site_names[g->sites[least].name], g->sites[least].layer, counts[least * NH_DIRECTIONS + NH_FWD].max_abs,
+               nh_site_format(g, least, NH_FWD)->max);
+    printf("overflow  %llu of %llu values forward, %llu in gradients, %llu in weight gradients\n",
+           (unsigned long long)overflow[NH_FWD], (unsigned long long)stored, (unsigned long long)overflow[NH_BWD],
+           (unsigned long long)overflow[NH_WGRAD]);
+}
+
+void nh_report_run(const struct nh_run *run)
+{
+    const struct nh_config *c = &run->options.config;
+    printf("%s  L %d  %s  %s  (%.3g M parameters, %s)\n", c->layout->name, c->depth, c->dtype.name,
+           c->layout->equation, (double)nh_graph_parameters(run->model.graph) / 1e6, run->data->what);
+    if (c->probes)
+        print_layers(run);
+    print_headroom(run);
+    struct nh_first first = run->model.core->first(run->model.exec, NH_FWD);
+    if (first.kind != NH_NO_OFFENCE) {
+        const struct nh_site *s = &run->model.graph->sites[first.site];
+        printf("first     %s at layer %d, %s, %s (value %.6g before it was rounded)\n", nh_offence_names[first.kind], s->layer,
+               nh_sublayer_names[s->sublayer], nh_site_names[s->name], first.value);
+    }
+    printf("status    %s, loss %.6g, %.2f s\nresults   %s\n", nh_run_status_names[run->status], run->loss, run->wall_s, run->dir);
+}

@@ -1,0 +1,422 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+#include "harness/cli/value.h"
+
+#include "harness/cli/names.h"
+#include "harness/cli/near.h"
+#include "harness/core/err.h"
+#include "harness/core/policy.h"
+#include "layouts/layout.h"
+#include "probes/probe.h"
+#include "results/number.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+_Static_assert(sizeof(enum nh_ffn) == sizeof(int), "choices are stored as int");
+
+static void *field(const struct nh_option *o, struct nh_config *c)
+{
+    return (char *)c + o->at;
+}
+
+static const void *field_of(const struct nh_option *o, const struct nh_config *c)
+{
+    return (const char *)c + o->at;
+}
+
+static int refuse(const struct nh_option *o, const char *text)
+{
+    char range[NH_VALUE_SIZE];
+    o->kind->range(o, range);
+    return nh_fail(NH_USAGE, "--%s '%.60s' must be %s%s", o->name, text, o->kind->noun, range);
+}
+
+/* Numbers. The word of an option stands for 0, which is never in its range. */
+
+static void range_of_numbers(const struct nh_option *o, char text[NH_VALUE_SIZE])
+{
+    char min[NH_NUMBER_SIZE], max[NH_NUMBER_SIZE];
+    nh_number_real(min, o->min);
+    nh_number_real(max, o->max);
+    snprintf(text, NH_VALUE_SIZE, "%s..%s%s%s", min, max, o->word ? ", or " : "", o->word ? o->word : "");
+}
+
+static void range_above_zero(const struct nh_option *o, char text[NH_VALUE_SIZE])
+{
+    snprintf(text, NH_VALUE_SIZE, "> 0%s%s", o->word ? ", or " : "", o->word ? o->word : "");
+}
+
+static bool is_word(const struct nh_option *o, const char *text)
+{
+    return o->word && strcmp(text, o->word) == 0;
+}
+
+static bool read_int(const char *text, double min, double max, int *out)
+{
+    const size_t sign = text[0] == '-';
+    if (text[sign] == '\0' || text[sign + strspn(text + sign, "0123456789")] != '\0')
+        return false;
+    const long n = strtol(text, NULL, 10); /* beyond long: its end, which is in no range */
+    *out = (int)n;
+    return (double)n >= min && (double)n <= max;
+}
+
+static int int_read(const struct nh_option *o, const char *text, struct nh_config *c)
+{
+    int n = 0;
+    if (!is_word(o, text) && !read_int(text, o->min, o->max, &n))
+        return refuse(o, text);
+    *(int *)field(o, c) = n;
+    return NH_OK;
+}
+
+static const char *int_write(const struct nh_option *o, const struct nh_config *c, char text[NH_VALUE_SIZE])
+{
+    const int n = *(const int *)field_of(o, c);
+    if (n == 0 && o->word)
+        return o->word;
+    snprintf(text, NH_VALUE_SIZE, "%d", n);
+    return text;
+}
+
+static bool is_blank(char c)
+{
+    return c == ' ' || c == '\t';
+}
+
+/* Finite and whole: no blanks, no nan, no inf. */
+static bool read_real(const char *text, double *out)
+{
+    const size_t n = strlen(text);
+    return n > 0 && !is_blank(text[0]) && !is_blank(text[n - 1]) && nh_number_read(out, text) && isfinite(*out);
+}
+
+static int real_read(const struct nh_option *o, const char *text, struct nh_config *c)
+{
+    double x = 0;
+    if (!is_word(o, text)) {
+        if (!read_real(text, &x))
+            return refuse(o, text);
+        if (o->kind == &nh_value_positive ? !(x > 0) : !(x >= o->min && x <= o->max))
+            return refuse(o, text);
+    }
+    *(double *)field(o, c) = x;
+    return NH_OK;
+}
+
+static const char *real_write(const struct nh_option *o, const struct nh_config *c, char text[NH_VALUE_SIZE])
+{
+    const double x = *(const double *)field_of(o, c);
+    if (x <= 0 && o->word)
+        return o->word;
+    nh_number_real(text, x);
+    return text;
+}
+
+static void range_of_seeds(const struct nh_option *o, char text[NH_VALUE_SIZE])
+{
+    (void)o;
+    snprintf(text, NH_VALUE_SIZE, "0..2^64-1");
+}
+
+static int seed_read(const struct nh_option *o, const char *text, struct nh_config *c)
+{
+    errno = 0;
+    const unsigned long long n = strtoull(text, NULL, 10);
+    if (text[0] == '\0' || text[strspn(text, "0123456789")] != '\0' || errno == ERANGE)
+        return refuse(o, text);
+    *(uint64_t *)field(o, c) = n;
+    return NH_OK;
+}
+
+static const char *seed_write(const struct nh_option *o, const struct nh_config *c, char text[NH_VALUE_SIZE])
+{
+    nh_number_count(text, *(const uint64_t *)field_of(o, c));
+    return text;
+}
+
+/* One of a few words. */
+
+static void range_of_choices(const struct nh_option *o, char text[NH_VALUE_SIZE])
+{
+    size_t n = 0;
+    for (size_t i = 0; o->choices[i] && n < NH_VALUE_SIZE; i++)
+        n += (size_t)snprintf(text + n, NH_VALUE_SIZE - n, "%s%s", i ? "|" : "", o->choices[i]);
+}
+
+static int find_choice(const struct nh_option *o, const char *text)
+{
+    for (int i = 0; o->choices[i]; i++)
+        if (strcmp(o->choices[i], text) == 0)
+            return i;
+    return -1;
+}
+
+static int choice_read(const struct nh_option *o, const char *text, struct nh_config *c)
+{
+    const int i = find_choice(o, text);
+    if (i < 0)
+        return refuse(o, text);
+    memcpy(field(o, c), &i, sizeof i);
+    return NH_OK;
+}
+
+static const char *choice_write(const struct nh_option *o, const struct nh_config *c, char text[NH_VALUE_SIZE])
+{
+    (void)text;
+    int i;
+    memcpy(&i, field_of(o, c), sizeof i);
+    return o->choices[i];
+}
+
+static int pick_read(const struct nh_option *o, const char *text, struct nh_config *c)
+{
+    if (find_choice(o, text) < 0)
+        return refuse(o, text);
+    *(int *)field(o, c) = (int)strtol(text, NULL, 10);
+    return NH_OK;
+}
+
+static int either_read(const struct nh_option *o, const char *text, struct nh_config *c)
+{
+    const int i = find_choice(o, text);
+    if (i < 0)
+        return refuse(o, text);
+    *(bool *)field(o, c) = i == 1;
+    return NH_OK;
+}
+
+static const char *either_write(const struct nh_option *o, const struct nh_config *c, char text[NH_VALUE_SIZE])
+{
+    (void)text;
+    return o->choices[*(const bool *)field_of(o, c)];
+}
+
+static const enum nh_branches branches_of_choice[] = {NH_BRANCHES_BOTH, NH_BRANCHES_ATTN, NH_BRANCHES_FFN};
+
+static int branches_read(const struct nh_option *o, const char *text, struct nh_config *c)
+{
+    const int i = find_choice(o, text);
+    if (i < 0)
+        return refuse(o, text);
+    c->branches = branches_of_choice[i];
+    return NH_OK;
+}
+
+static const char *branches_write(const struct nh_option *o, const struct nh_config *c, char text[NH_VALUE_SIZE])
+{
+    (void)text;
+    int i = 0;
+    while (branches_of_choice[i] != c->branches)
+        i++;
+    return o->choices[i];
+}
+
+/* Names of the registries. */
+
+static void no_range(const struct nh_option *o, char text[NH_VALUE_SIZE])
+{
+    (void)o;
+    text[0] = '\0';
+}
+
+static int layout_read(const struct nh_option *o, const char *text, struct nh_config *c)
+{
+    (void)o;
+    return nh_find_layout(&c->layout, text);
+}
+
+static const char *layout_write(const struct nh_option *o, const struct nh_config *c, char text[NH_VALUE_SIZE])
+{
+    (void)o, (void)text;
+    return c->layout->name;
+}
+
+static int policy_read(const struct nh_option *o, const char *text, struct nh_config *c)
+{
+    (void)o;
+    size_t i;
+    const int status = nh_names_find(&nh_policy_names, text, &i);
+    if (!status)
+        c->policy = nh_policies[i];
+    return status;
+}
+
+static const char *policy_write(const struct nh_option *o, const struct nh_config *c, char text[NH_VALUE_SIZE])
+{
+    (void)o, (void)text;
+    return c->policy->name;
+}
+
+static int format_read(const struct nh_option *o, const char *text, struct nh_config *c)
+{
+    (void)o;
+    return nh_fmt_parse(&c->dtype, text);
+}
+
+static const char *format_write(const struct nh_option *o, const struct nh_config *c, char text[NH_VALUE_SIZE])
+{
+    (void)o, (void)text;
+    return c->dtype.name;
+}
+
+static int probes_read(const struct nh_option *o, const char *text, struct nh_config *c)
+{
+    (void)o;
+    c->probes = 0;
+    if (strcmp(text, "none") == 0)
+        return NH_OK;
+    for (const char *end;; text = end + 1) {
+        end = strchrnul(text, ',');
+        char name[NH_VALUE_SIZE];
+        snprintf(name, sizeof name, "%.*s", (int)(end - text < NH_VALUE_SIZE ? end - text : NH_VALUE_SIZE - 1), text);
+        size_t i;
+        const int status = nh_names_find(&nh_probe_names, name, &i);
+        if (status)
+            return status;
+        c->probes |= UINT32_C(1) << i;
+        if (*end == '\0')
+            return NH_OK;
+    }
+}
+
+static const char *probes_write(const struct nh_option *o, const struct nh_config *c, char text[NH_VALUE_SIZE])
+{
+    (void)o;
+    size_t n = 0;
+    for (size_t i = 0; nh_probes[i]; i++)
+        if (c->probes >> i & 1)
+            n += (size_t)snprintf(text + n, NH_VALUE_SIZE - n, "%s%s", n ? "," : "", nh_probes[i]->name);
+    return n ? text : "none";
+}
+
+/* Free text. */
+
+size_t nh_utf8(const char *text)
+{
+    const unsigned char *s = (const unsigned char *)text;
+    if (s[0] < 0x80)
+        return s[0] >= ' ' && s[0] != 0x7f;
+    const size_t length = s[0] < 0xc2 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : s[0] < 0xf5 ? 4 : 0;
+    for (size_t i = 1; i < length; i++)
+        if ((s[i] & 0xc0) != 0x80)
+            return 0;
+    /* Written longer than needed, UTF-16 surrogates, beyond U+10FFFF, C1 controls. */
+    if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) || (s[0] == 0xf0 && s[1] < 0x90) ||
+        (s[0] == 0xf4 && s[1] > 0x8f) || (s[0] == 0xc2 && s[1] < 0xa0))
+        return 0;
+    return length;
+}
+
+static void range_of_text(const struct nh_option *o, char text[NH_VALUE_SIZE])
+{
+    snprintf(text, NH_VALUE_SIZE, "at most %.0f bytes of printable UTF-8", o->max);
+}
+
+static int text_read(const struct nh_option *o, const char *text, struct nh_config *c)
+{
+    const char *end = text;
+    for (size_t step; (step = nh_utf8(end)) > 0;)
+        end += step;
+    if (*end != '\0' || (double)(end - text) > o->max)
+        return refuse(o, text);
+    *(const char **)field(o, c) = text;
+    return NH_OK;
+}
+
+static const char *text_write(const struct nh_option *o, const struct nh_config *c, char text[NH_VALUE_SIZE])
+{
+    (void)text;
+    const char *value = *(const char *const *)field_of(o, c);
+    return value ? value : "";
+}
+
+/* The name before the colon; what follows it is for the source to judge. */
+static int data_read(const struct nh_option *o, const char *text, struct nh_config *c)
+{
+    char name[NH_VALUE_SIZE];
+    snprintf(name, sizeof name, "%s", text);
+    name[strcspn(name, ":")] = '\0';
+    size_t i;
+    const int status = nh_names_find(&nh_data_names, name, &i);
+    return status ? status : text_read(o, text, c);
+}
+
+/* Knobs of the layout. */
+
+void nh_knobs_start(const struct nh_layout *layout, double knobs[NH_MAX_KNOBS])
+{
+    for (size_t i = 0; layout->knobs && layout->knobs[i].name; i++) {
+        assert(i < NH_MAX_KNOBS);
+        knobs[i] = layout->knobs[i].start;
+    }
+}
+
+static int unknown_knob(const struct nh_layout *layout, const char *name)
+{
+    if (!layout->knobs || !layout->knobs[0].name)
+        return nh_fail(NH_USAGE, "--set %.60s: the layout %s has no knobs; leave --set out", name, layout->name);
+    char list[NH_VALUE_SIZE];
+    size_t n = 0;
+    for (size_t i = 0; layout->knobs[i].name && n < sizeof list; i++)
+        n += (size_t)snprintf(list + n, sizeof list - n, "%s%s", i ? ", " : "", layout->knobs[i].name);
+    return nh_fail(NH_USAGE, "--set %.60s: the layout %s has no such knob; it has %s", name, layout->name, list);
+}
+
+static int knob_read(const struct nh_option *o, const char *text, struct nh_config *c)
+{
+    const char *value = strchr(text, '=');
+    if (!value || value == text)
+        return refuse(o, text);
+    char name[NH_VALUE_SIZE];
+    snprintf(name, sizeof name, "%s", text);
+    name[strcspn(name, "=")] = '\0';
+    const struct nh_knob *knob = c->layout->knobs;
+    while (knob && knob->name && strcmp(knob->name, name) != 0)
+        knob++;
+    if (!knob || !knob->name)
+        return unknown_knob(c->layout, name);
+    double x;
+    if (!read_real(value + 1, &x) || !(x >= knob->min && x <= knob->max)) {
+        char min[NH_NUMBER_SIZE], max[NH_NUMBER_SIZE];
+        nh_number_real(min, knob->min);
+        nh_number_real(max, knob->max);
+        return nh_fail(NH_USAGE, "--set %s='%.60s' must be a number in %s..%s", name, value + 1, min, max);
+    }
+    c->knobs[knob - c->layout->knobs] = x;
+    return NH_OK;
+}
+
+static const char *knob_write(const struct nh_option *o, const struct nh_config *c, char text[NH_VALUE_SIZE])
+{
+    (void)o, (void)c;
+    text[0] = '\0';
+    return text;
+}
+
+const struct nh_value_kind nh_value_int = {"N",      "a whole number in ", false, true, range_of_numbers, int_read,
+                                           int_write};
+const struct nh_value_kind nh_value_pick = {"N", "one of ", false, true, range_of_choices, pick_read, int_write};
+const struct nh_value_kind nh_value_real = {"X", "a number in ", false, true, range_of_numbers, real_read, real_write};
+const struct nh_value_kind nh_value_positive = {"X", "a number ", false, true, range_above_zero, real_read, real_write};
+const struct nh_value_kind nh_value_seed = {"N",       "a whole number in ", false, true, range_of_seeds, seed_read,
+                                            seed_write};
+const struct nh_value_kind nh_value_choice = {"WORD",           "one of ",   false,       true,
+                                              range_of_choices, choice_read, choice_write};
+const struct nh_value_kind nh_value_either = {"WORD",           "one of ",   false,       true,
+                                              range_of_choices, either_read, either_write};
+const struct nh_value_kind nh_value_switch = {"on|off",         "one of ",   true,        false,
+                                              range_of_choices, either_read, either_write};
+const struct nh_value_kind nh_value_branches = {"WORDS",          "one of ",     false,         true,
+                                                range_of_choices, branches_read, branches_write};
+const struct nh_value_kind nh_value_layout = {"NAME", "", false, false, no_range, layout_read, layout_write};
+const struct nh_value_kind nh_value_format = {"FORMAT", "", false, false, no_range, format_read, format_write};
+const struct nh_value_kind nh_value_policy = {"NAME", "", false, false, no_range, policy_read, policy_write};
+const struct nh_value_kind nh_value_probes = {"NAMES", "", false, false, no_range, probes_read, probes_write};
+const struct nh_value_kind nh_value_data = {"SOURCE", "", false, false, range_of_text, data_read, text_write};
+const struct nh_value_kind nh_value_text = {"TEXT", "", false, false, range_of_text, text_read, text_write};
+const struct nh_value_kind nh_value_knob = {"NAME=VALUE", "NAME=VALUE", false, false, no_range, knob_read, knob_write};

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/** An executor: a tape with numbers. Two of them, float and double, behind one table of functions, so that a run chooses by
+ *  its format at run time and a half-precision run may have a double twin beside it. */
+#ifndef NH_CORE_H
+#define NH_CORE_H
+
+#include "harness/core/graph.h"
+
+struct nh_exec; /**< numbers of one model in one type */
+struct nh_pass; /**< workspace for tangents or cotangents through a part of the tape, used by one thread at a time */
+
+/** Raw moments of a value, in double, over all rows and columns. */
+struct nh_moments {
+    double n, sum_sq, sum_4th, max_abs;
+    double token_cos; /**< mean cosine between two different tokens of a sequence */
+};
+
+struct nh_core {
+    int bits;
+    /** Memory in bytes that create() will take. */
+    size_t (*memory)(const struct nh_graph *g, bool gradients);
+    /** gradients: backward() will be called. NH_FAILED where memory is short. */
+    int (*create)(struct nh_exec **out, const struct nh_graph *g, int threads, bool gradients);
+    void (*destroy)(struct nh_exec *x);
+    /** Rounds w (rows x cols) to the parameter's format and stores it. Parameters may be set from several threads. */
+    void (*set_param)(struct nh_exec *x, int param, const double *w);
+    /** Tokens of the batch, batch x seq; the target of a token is the next one of its sequence, the last has none. */
+    void (*set_tokens)(struct nh_exec *x, const int *tokens);
+    /** Runs the tape; returns the mean loss (0 where there is no target). */
+    double (*forward)(struct nh_exec *x);
+    /** Overwrites a value and runs operations [first, end) again: for checks of derivatives. */
+    void (*write)(struct nh_exec *x, nh_val v, const double *in);
+    void (*rerun)(struct nh_exec *x, int first, int end);
+    /** Gradient of the loss times loss_scale, or, where cotangent is given (rows x cols of the exit value), of its product
+     *  with the exit value. Weight gradients too. */
+    void (*backward)(struct nh_exec *x, double loss_scale, const double *cotangent);
+    /** Counters of all sites: n_sites x NH_DIRECTIONS, of the last forward and backward. */
+    const struct nh_counts *(*counts)(const struct nh_exec *x);
+    struct nh_first (*first)(const struct nh_exec *x, enum nh_direction direction);
+    /** A value, or its gradient (watched values only), copied to double row by row. */
+    void (*read)(const struct nh_exec *x, nh_val v, double *out);
+    void (*read_grad)(const struct nh_exec *x, nh_val v, double *out);
+    void (*read_param)(const struct nh_exec *x, int param, double *out);
+    void (*read_param_grad)(const struct nh_exec *x, int param, double *out);
+    struct nh_moments (*moments)(struct nh_exec *x, nh_val v);
+    double (*grad_sum_sq)(struct nh_exec *x, nh_val v);
+    /** True where any value of operations [first, end) or of their inputs is not finite. */
+    bool (*nonfinite)(const struct nh_exec *x, int first, int end);
+
+    /** Derivative of operations [first, end) from value `from` to value `to`, `n` vectors at a time at the most.
+     *  threads: of the pass; 0 = the caller's own, in blocks as large as the tensors. */
+    int (*pass_create)(struct nh_pass **out, struct nh_exec *x, int first, int end, nh_val from, nh_val to, int n, int threads);
+    void (*pass_destroy)(struct nh_pass *p);
+    /** n tangents (each rows x cols of `from`) to n tangents of `to`. Neither rounded nor counted. */
+    void (*jvp)(struct nh_pass *p, int n, const double *in, double *out);
+    /** n cotangents of `to` to n cotangents of `from`. */
+    void (*vjp)(struct nh_pass *p, int n, const double *in, double *out);
+};
+
+extern const struct nh_core nh_core_f32, nh_core_f64;
+
+/** The core that carries the formats of a graph. */
+const struct nh_core *nh_core_for(const struct nh_graph *g);
+
+#endif

@@ -1,0 +1,547 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/** Memory of an executor and the three ways over the tape: forward, backward, tangents. */
+#include "harness/core/err.h"
+#include "harness/core/exec.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+static void *take(size_t n, size_t size)
+{
+    size_t bytes = (n * size + 4095) / 4096 * 4096;
+    void *p = aligned_alloc(4096, bytes ? bytes : 4096);
+    if (p)
+        madvise(p, bytes, MADV_HUGEPAGE); /* advice only: fewer page faults in large arenas */
+    return p;
+}
+
+static size_t base_size(const struct nh_graph *g, int v)
+{
+    return g->values[v].base == v ? (size_t)g->rows * (size_t)g->values[v].cols : 0;
+}
+
+static size_t place_values(const struct nh_graph *g, size_t *at)
+{
+    size_t n = 0;
+    for (int v = 0; v < g->n_values; v++)
+        if (g->values[v].base == v) {
+            if (at)
+                at[v] = n;
+            n += (base_size(g, v) + 15) / 16 * 16;
+        }
+    return n;
+}
+
+/** Places the cotangents (or tangents) of operations [first, end): each lives from its first to its last use. Watched values keep
+ *  theirs when keep is set. */
+static size_t place_pass(const struct nh_graph *g, int first, int end, nh_val seed, nh_val result, bool keep, size_t *at)
+{
+    int n = g->n_values;
+    int *from = malloc(2 * ((size_t)n + 1) * sizeof *from), *to = from + n;
+    size_t *size = malloc(((size_t)n + 1) * sizeof *size);
+    if (!from || !size)
+        abort();
+    for (int v = 0; v < n; v++)
+        from[v] = to[v] = -1, size[v] = base_size(g, v), at[v] = SIZE_MAX;
+    for (int r = first; r < end; r++) {
+        const struct nh_rec *rec = &g->recs[r];
+        int time = end - 1 - r; /* the order of the backward pass; that of tangents is its mirror image */
+        for (int i = -1; i < 3; i++) {
+            int v = i < 0 ? rec->out : rec->in[i];
+            if (v < 0)
+                continue;
+            v = g->values[v].base;
+            from[v] = from[v] < 0 || time < from[v] ? time : from[v];
+            to[v] = time > to[v] ? time : to[v];
+        }
+    }
+    nh_val ends[] = {seed, result};
+    for (int i = 0; i < 2; i++)
+        if (ends[i] >= 0)
+            from[g->values[ends[i]].base] = 0, to[g->values[ends[i]].base] = end - first;
+    size_t kept = 0;
+    for (int v = 0; v < n; v++)
+        if (keep && g->values[v].watched && from[v] >= 0)
+            at[v] = kept, kept += (size[v] + 15) / 16 * 16, from[v] = -1;
+    size_t *offset = malloc(((size_t)n + 1) * sizeof *offset);
+    if (!offset)
+        abort();
+    size_t peak = nh_plan(n, from, to, size, offset);
+    for (int v = 0; v < n; v++)
+        if (from[v] >= 0)
+            at[v] = kept + offset[v];
+    free(from), free(size), free(offset);
+    return kept + peak;
+}
+
+static void lane_need(const struct nh_graph *g, size_t *numbers, size_t *flags)
+{
+    size_t cols = 0, most = 0;
+    for (int v = 0; v < g->n_values; v++)
+        if ((size_t)g->values[v].cols > cols)
+            cols = (size_t)g->values[v].cols;
+    for (int r = 0; r < g->n_recs; r++) {
+        const struct op *op = OPS[g->recs[r].op];
+        size_t n = op->scratch ? op->scratch(g, &g->recs[r]) : 0;
+        most = n > most ? n : most;
+    }
+    size_t block = (size_t)g->rows * cols; /* a second contribution to a cotangent */
+    *numbers = most > block ? most : block;
+    *flags = 2 * (cols > (size_t)g->rows ? cols : (size_t)g->rows);
+}
+
+static struct lane *make_lanes(const struct nh_exec *x, int n)
+{
+    struct lane *lanes = calloc((size_t)n, sizeof *lanes);
+    for (int i = 0; lanes && i < n; i++) {
+        lanes[i].buf = take(x->lane_size, sizeof(real));
+        lanes[i].flags = malloc(x->lane_flags);
+        if (!lanes[i].buf || !lanes[i].flags)
+            abort();
+    }
+    return lanes;
+}
+
+static void free_lanes(struct lane *lanes, int n)
+{
+    for (int i = 0; lanes && i < n; i++)
+        free(lanes[i].buf), free(lanes[i].flags);
+    free(lanes);
+}
+
+static size_t memory(const struct nh_graph *g, bool gradients)
+{
+    size_t numbers = place_values(g, NULL) + g->n_weights + g->n_aux, lane, flags;
+    lane_need(g, &lane, &flags);
+    if (gradients) {
+        size_t *at = malloc(((size_t)g->n_values + 1) * sizeof *at);
+        if (!at)
+            abort();
+        numbers += g->n_weights + place_pass(g, 0, g->n_recs, -1, -1, true, at);
+        free(at);
+    }
+    return (numbers + 2 * lane) * sizeof(real);
+}
+
+static void destroy(struct nh_exec *x)
+{
+    if (!x)
+        return;
+    free_lanes(x->lanes, x->threads);
+    free(x->values), free(x->weights), free(x->wgrads), free(x->aux), free(x->grads);
+    free(x->value_at), free(x->grad_at), free(x->grad_seen), free(x->wgrad_seen);
+    free(x->bad_value), free(x->bad_grad), free(x->bad_param), free(x->counts), free(x->tokens), free(x->cos), free(x->sin);
+    free(x);
+}
+
+/** cos and sin of t * theta^(-2j/dim), in double, cast last: a position in half precision would be another position. */
+static void rotation_tables(struct nh_exec *x)
+{
+    const struct nh_graph *g = x->g;
+    int half = g->rope_dim / 2;
+    for (int t = 0; t < g->seq; t++)
+        for (int j = 0; j < half; j++) {
+            double angle = t * pow(g->theta, -2.0 * j / g->rope_dim);
+            size_t i = (size_t)t * (size_t)half + (size_t)j;
+            x->cos[i] = (real)nh_round(&g->fmt[NH_ROLE_ACTIVATION], cos(angle));
+            x->sin[i] = (real)nh_round(&g->fmt[NH_ROLE_ACTIVATION], sin(angle));
+        }
+}
+
+static int create(struct nh_exec **out, const struct nh_graph *g, int threads, bool gradients)
+{
+    openblas_set_num_threads(1); /* threads are ours: results must not depend on how a library splits its sums */
+    struct nh_exec *x = calloc(1, sizeof *x);
+    if (!x)
+        return nh_fail(NH_FAILED, "out of memory for the model; try a smaller --depth, --width, --batch or --seq");
+    x->g = g, x->threads = threads;
+    size_t n = (size_t)g->n_values + 1, np = (size_t)g->n_params + 1, tables = (size_t)g->seq * (size_t)(g->rope_dim / 2);
+    x->value_at = calloc(n, sizeof *x->value_at), x->grad_at = calloc(n, sizeof *x->grad_at);
+    x->grad_seen = calloc(n, sizeof *x->grad_seen), x->wgrad_seen = calloc(np, sizeof *x->wgrad_seen);
+    x->bad_value = calloc(n, sizeof *x->bad_value), x->bad_grad = calloc(n, sizeof *x->bad_grad);
+    x->bad_param = calloc(np, sizeof *x->bad_param);
+    x->counts = calloc((size_t)g->n_sites * NH_DIRECTIONS, sizeof *x->counts);
+    x->tokens = calloc((size_t)g->rows, sizeof *x->tokens);
+    x->cos = calloc(tables + 1, sizeof *x->cos), x->sin = calloc(tables + 1, sizeof *x->sin);
+    bool ok = x->value_at && x->grad_at && x->grad_seen && x->wgrad_seen && x->bad_value && x->bad_grad && x->bad_param &&
+              x->counts && x->tokens && x->cos && x->sin;
+    if (ok) {
+        x->values = take(place_values(g, x->value_at), sizeof(real));
+        x->weights = take(g->n_weights, sizeof(real));
+        x->aux = take(g->n_aux, sizeof(real));
+        ok = x->values && x->weights && x->aux;
+    }
+    if (ok && gradients) {
+        x->wgrads = take(g->n_weights, sizeof(real));
+        x->grads = take(place_pass(g, 0, g->n_recs, -1, -1, true, x->grad_at), sizeof(real));
+        ok = x->wgrads && x->grads;
+    }
+    if (!ok) {
+        destroy(x);
+        return nh_fail(NH_FAILED, "out of memory for the model (%.1f GiB); try a smaller --depth, --width, --batch or --seq",
+                       (double)memory(g, gradients) / 0x1p30);
+    }
+    lane_need(g, &x->lane_size, &x->lane_flags);
+    x->lanes = make_lanes(x, threads);
+    rotation_tables(x);
+    *out = x;
+    return NH_OK;
+}
+
+static void set_param(struct nh_exec *x, int param, const double *w)
+{
+    const struct nh_param *p = &x->g->params[param];
+    const struct nh_fmt *f = &x->g->fmt[p->role];
+    size_t n = (size_t)p->rows * (size_t)p->cols;
+    real *to = weight_ptr(x, param);
+    int64_t bad = 0;
+    for (size_t i = 0; i < n; i++) {
+        to[i] = (real)nh_round(f, w[i]);
+        bad += !isfinite(to[i]);
+    }
+    x->bad_param[param] = bad;
+}
+
+static void set_tokens(struct nh_exec *x, const int *tokens)
+{
+    memcpy(x->tokens, tokens, (size_t)x->g->rows * sizeof *tokens);
+}
+
+static void reset_direction(struct nh_exec *x, enum nh_direction d)
+{
+    for (int s = 0; s < x->g->n_sites; s++)
+        x->counts[s * NH_DIRECTIONS + (int)d] = (struct nh_counts){.min_abs = (double)INFINITY};
+    x->first[d] = (struct nh_first){0};
+}
+
+/** Targets of a batch: every token but the last of its sequence. */
+static int n_targets(const struct nh_graph *g)
+{
+    return g->batch * (g->seq - 1);
+}
+
+static void run_forward(struct nh_exec *x, int rec)
+{
+    const struct nh_rec *r = &x->g->recs[rec];
+    NH_T(nh_units)((struct unit){.x = x, .r = r}, OPS[r->op]->units(x, r), x->threads, x->lanes, OPS[r->op]->fwd);
+}
+
+static double forward(struct nh_exec *x)
+{
+    const struct nh_graph *g = x->g;
+    reset_direction(x, NH_FWD);
+    memset(x->bad_value, 0, (size_t)g->n_values * sizeof *x->bad_value);
+    for (int r = 0; r < g->n_recs; r++)
+        run_forward(x, r);
+    double sum = 0;
+    const real *nll = value_ptr(x, g->nll);
+    for (int i = 0; i < g->rows; i++)
+        sum += (double)nll[i];
+    return n_targets(g) ? sum / n_targets(g) : 0;
+}
+
+static void write_value(struct nh_exec *x, nh_val v, const double *in)
+{
+    const struct nh_value *w = value_of(x, v);
+    for (int r = 0; r < x->g->rows; r++)
+        for (int c = 0; c < w->cols; c++)
+            row_ptr(x, v, r)[c] = (real)in[(size_t)r * (size_t)w->cols + (size_t)c];
+}
+
+static void rerun(struct nh_exec *x, int first_rec, int end)
+{
+    for (int r = first_rec; r < end; r++)
+        run_forward(x, r);
+}
+
+static void pass_vjp(struct nh_pass *p)
+{
+    struct nh_exec *x = p->x;
+    const struct nh_graph *g = x->g;
+    for (int r = p->end - 1; r >= p->first; r--) {
+        const struct nh_rec *rec = &g->recs[r];
+        const struct op *op = OPS[rec->op];
+        if (!p->seen[rec->out])
+            continue;
+        NH_T(nh_units)((struct unit){.x = x, .r = rec, .p = p}, op->vjp_units(x, rec, p), p->threads, p->lanes, op->vjp);
+        for (int i = 0; i < 3; i++)
+            if (rec->in[i] >= 0)
+                p->seen[rec->in[i]] = p->seen[g->values[rec->in[i]].base] = true;
+        for (int i = 0; i < 2; i++)
+            if (p->counted && rec->par[i] >= 0)
+                x->wgrad_seen[rec->par[i]] = true;
+    }
+}
+
+static void backward(struct nh_exec *x, double loss_scale, const double *cotangent)
+{
+    const struct nh_graph *g = x->g;
+    reset_direction(x, NH_BWD);
+    reset_direction(x, NH_WGRAD);
+    memset(x->bad_grad, 0, (size_t)g->n_values * sizeof *x->bad_grad);
+    memset(x->grad_seen, 0, (size_t)g->n_values);
+    memset(x->wgrad_seen, 0, (size_t)g->n_params);
+    struct nh_pass p = {.x = x, .first = 0, .end = g->n_recs, .n = 1, .max_n = 1, .threads = x->threads,
+                        .row_block = g->row_block, .counted = true,
+                        .buf = x->grads, .at = x->grad_at, .seen = x->grad_seen, .lanes = x->lanes};
+    if (cotangent) {
+        p.end = g->head_rec;
+        const struct nh_value *v = value_of(x, g->exit_value);
+        real *seed = pass_ptr(&p, g->exit_value, 0, 0);
+        for (size_t i = 0; i < (size_t)g->rows * (size_t)v->cols; i++)
+            seed[i] = (real)nh_round(nh_grad_fmt(g, v->role), cotangent[i] * loss_scale);
+        p.seen[g->exit_value] = true;
+    } else {
+        real *seed = pass_ptr(&p, g->nll, 0, 0);
+        for (int i = 0; i < g->rows; i++)
+            seed[i] = i % g->seq < g->seq - 1 ? (real)(loss_scale / n_targets(g)) : 0;
+        p.seen[g->nll] = true;
+    }
+    pass_vjp(&p);
+}
+
+/* ---- tangents and cotangents through a part of the tape ---- */
+
+static void pass_destroy(struct nh_pass *p)
+{
+    if (!p)
+        return;
+    free_lanes(p->lanes, p->threads);
+    free(p->own), free(p->at), free(p->seen);
+    free(p);
+}
+
+static int pass_create(struct nh_pass **out, struct nh_exec *x, int first, int end, nh_val from, nh_val to, int n, int threads)
+{
+    struct nh_pass *p = calloc(1, sizeof *p);
+    size_t nv = (size_t)x->g->n_values + 1;
+    if (!p)
+        return nh_fail(NH_FAILED, "out of memory for a derivative pass");
+    *p = (struct nh_pass){.x = x, .first = first, .end = end, .from = from, .to = to, .max_n = n,
+                          .threads = threads ? threads : 1, .row_block = threads ? x->g->row_block : x->g->rows};
+    p->at = malloc(nv * sizeof *p->at), p->seen = calloc(nv, 1);
+    p->lanes = make_lanes(x, p->threads);
+    if (p->at && p->seen && p->lanes) {
+        size_t size = place_pass(x->g, first, end, from, to, false, p->at);
+        p->own = p->buf = take(size * (size_t)n, sizeof(real));
+    }
+    if (!p->buf) {
+        pass_destroy(p);
+        return nh_fail(NH_FAILED, "out of memory for a derivative pass");
+    }
+    *out = p;
+    return NH_OK;
+}
+
+static void copy_in(struct nh_pass *p, nh_val v, int n, const double *in)
+{
+    const struct nh_value *w = value_of(p->x, v);
+    size_t cols = (size_t)w->cols, rows = (size_t)p->x->g->rows;
+    for (int s = 0; s < n; s++)
+        for (size_t r = 0; r < rows; r++) {
+            real *row = pass_ptr(p, v, s, (int)r);
+            const double *from = in + ((size_t)s * rows + r) * cols;
+            for (size_t c = 0; c < cols; c++)
+                row[c] = (real)from[c];
+        }
+}
+
+static void copy_out(const struct nh_pass *p, nh_val v, int n, double *out)
+{
+    const struct nh_value *w = value_of(p->x, v);
+    size_t cols = (size_t)w->cols, rows = (size_t)p->x->g->rows;
+    if (!p->seen[v]) { /* nothing leads there */
+        memset(out, 0, (size_t)n * rows * cols * sizeof *out);
+        return;
+    }
+    for (int s = 0; s < n; s++)
+        for (size_t r = 0; r < rows; r++) {
+            const real *row = pass_ptr(p, v, s, (int)r);
+            double *to = out + ((size_t)s * rows + r) * cols;
+            for (size_t c = 0; c < cols; c++)
+                to[c] = (double)row[c];
+        }
+}
+
+static void begin_pass(struct nh_pass *p, int n, nh_val seed, const double *in)
+{
+    assert(n <= p->max_n);
+    p->n = n;
+    memset(p->seen, 0, (size_t)p->x->g->n_values);
+    if (value_of(p->x, seed)->base != seed) { /* the rest of what it is a part of stands still */
+        const struct nh_value *base = value_of(p->x, value_of(p->x, seed)->base);
+        memset(pass_ptr(p, base->base, 0, 0), 0, (size_t)n * (size_t)p->x->g->rows * (size_t)base->ld * sizeof(real));
+    }
+    copy_in(p, seed, n, in);
+    p->seen[seed] = p->seen[value_of(p->x, seed)->base] = true;
+}
+
+static void jvp(struct nh_pass *p, int n, const double *in, double *out)
+{
+    const struct nh_graph *g = p->x->g;
+    begin_pass(p, n, p->from, in);
+    for (int r = p->first; r < p->end; r++) {
+        const struct nh_rec *rec = &g->recs[r];
+        bool any = false;
+        for (int i = 0; i < 3; i++)
+            any |= rec->in[i] >= 0 && p->seen[g->values[rec->in[i]].base];
+        if (!any)
+            continue;
+        NH_T(nh_units)((struct unit){.x = p->x, .r = rec, .p = p}, OPS[rec->op]->jvp_units(p->x, rec, p),
+                       p->threads, p->lanes, OPS[rec->op]->jvp);
+        p->seen[rec->out] = true;
+    }
+    copy_out(p, p->to, n, out);
+}
+
+static void vjp(struct nh_pass *p, int n, const double *in, double *out)
+{
+    begin_pass(p, n, p->to, in);
+    pass_vjp(p);
+    copy_out(p, p->from, n, out);
+}
+
+/* ---- reading ---- */
+
+static const struct nh_counts *counts(const struct nh_exec *x)
+{
+    return x->counts;
+}
+
+static struct nh_first first(const struct nh_exec *x, enum nh_direction direction)
+{
+    return x->first[direction];
+}
+
+static void read_rows(const real *p, size_t rows, size_t cols, size_t ld, double *out)
+{
+    for (size_t r = 0; r < rows; r++)
+        for (size_t c = 0; c < cols; c++)
+            out[r * cols + c] = (double)p[r * ld + c];
+}
+
+static void read_value(const struct nh_exec *x, nh_val v, double *out)
+{
+    const struct nh_value *w = value_of(x, v);
+    read_rows(value_ptr(x, v), (size_t)x->g->rows, (size_t)w->cols, (size_t)w->ld, out);
+}
+
+static const real *grad_ptr(const struct nh_exec *x, nh_val v)
+{
+    const struct nh_value *w = value_of(x, v);
+    assert(w->watched && x->grad_seen[v]);
+    return x->grads + x->grad_at[w->base] + w->col0;
+}
+
+static void read_grad(const struct nh_exec *x, nh_val v, double *out)
+{
+    const struct nh_value *w = value_of(x, v);
+    read_rows(grad_ptr(x, v), (size_t)x->g->rows, (size_t)w->cols, (size_t)w->ld, out);
+}
+
+static void read_param(const struct nh_exec *x, int param, double *out)
+{
+    const struct nh_param *p = &x->g->params[param];
+    read_rows(weight_ptr(x, param), (size_t)p->rows, (size_t)p->cols, (size_t)p->cols, out);
+}
+
+static void read_param_grad(const struct nh_exec *x, int param, double *out)
+{
+    const struct nh_param *p = &x->g->params[param];
+    if (x->wgrad_seen[param])
+        read_rows(wgrad_ptr(x, param), (size_t)p->rows, (size_t)p->cols, (size_t)p->cols, out);
+    else
+        memset(out, 0, (size_t)p->rows * (size_t)p->cols * sizeof *out);
+}
+
+static double sum_sq(const real *p, size_t n)
+{
+    double s = 0;
+#pragma omp simd reduction(+ : s)
+    for (size_t i = 0; i < n; i++)
+        s += (double)p[i] * (double)p[i];
+    return s;
+}
+
+static struct nh_moments moments(struct nh_exec *x, nh_val v)
+{
+    const struct nh_graph *g = x->g;
+    size_t cols = (size_t)value_of(x, v)->cols;
+    struct nh_moments m = {.n = (double)g->rows * (double)cols};
+    double *direction = calloc(cols, sizeof *direction), cos_sum = 0; /* sum of the unit vectors of a sequence */
+    if (!direction)
+        abort();
+    for (int r = 0; r < g->rows; r++) {
+        const real *p = row_ptr(x, v, r);
+        double q = sum_sq(p, cols), s4 = 0;
+        real top = 0;
+#pragma omp simd reduction(+ : s4) reduction(max : top)
+        for (size_t c = 0; c < cols; c++) {
+            double sq = (double)p[c] * (double)p[c];
+            s4 += sq * sq;
+            real a = r_abs(p[c]);
+            top = a > top ? a : top;
+        }
+        m.sum_sq += q, m.sum_4th += s4;
+        m.max_abs = fmax(m.max_abs, (double)top);
+        double unit = q > 0 ? 1 / sqrt(q) : 0;
+#pragma omp simd
+        for (size_t c = 0; c < cols; c++)
+            direction[c] += unit * (double)p[c];
+        if ((r + 1) % g->seq == 0) {
+            double d = 0;
+            for (size_t c = 0; c < cols; c++)
+                d += direction[c] * direction[c];
+            cos_sum += d;
+            memset(direction, 0, cols * sizeof *direction);
+        }
+    }
+    free(direction);
+    m.token_cos = g->seq > 1 ? (cos_sum / g->batch - g->seq) / ((double)g->seq * (g->seq - 1)) : (double)NAN;
+    return m;
+}
+
+static double grad_sum_sq(struct nh_exec *x, nh_val v)
+{
+    const struct nh_value *w = value_of(x, v);
+    return sum_sq(grad_ptr(x, v), (size_t)x->g->rows * (size_t)w->cols);
+}
+
+static bool nonfinite(const struct nh_exec *x, int first_rec, int end)
+{
+    int64_t bad = 0;
+    for (int r = first_rec; r < end; r++) {
+        const struct nh_rec *rec = &x->g->recs[r];
+        bad += x->bad_value[rec->out];
+        for (int i = 0; i < 3; i++)
+            bad += rec->in[i] >= 0 ? x->bad_value[value_of(x, rec->in[i])->base] : 0;
+    }
+    return bad > 0;
+}
+
+const struct nh_core NH_T(nh_core) = {
+    .bits = NH_REAL_BITS,
+    .memory = memory,
+    .create = create,
+    .destroy = destroy,
+    .set_param = set_param,
+    .set_tokens = set_tokens,
+    .forward = forward,
+    .write = write_value,
+    .rerun = rerun,
+    .backward = backward,
+    .counts = counts,
+    .first = first,
+    .read = read_value,
+    .read_grad = read_grad,
+    .read_param = read_param,
+    .read_param_grad = read_param_grad,
+    .moments = moments,
+    .grad_sum_sq = grad_sum_sq,
+    .nonfinite = nonfinite,
+    .pass_create = pass_create,
+    .pass_destroy = pass_destroy,
+    .jvp = jvp,
+    .vjp = vjp,
+};

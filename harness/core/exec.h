@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/** Inside an executor: what the operations (ops_*.c) and the driver (exec.c) share. Compiled per number type. */
+#ifndef NH_EXEC_H
+#define NH_EXEC_H
+
+#include "harness/core/core.h"
+#include "harness/core/real.h"
+
+/** Scratch of one thread: no operation allocates. */
+struct lane {
+    real *buf;      /**< lane_size numbers */
+    unsigned char *flags; /**< non-finite flags of columns, lane_flags of them */
+};
+
+struct nh_exec {
+    const struct nh_graph *g;
+    int threads;
+    real *values, *weights, *wgrads, *aux, *grads;
+    size_t *value_at; /**< of base values, from `values` */
+    size_t *grad_at;  /**< of base values, from `grads`; SIZE_MAX = none */
+    bool *grad_seen;  /**< a contribution to this gradient has arrived */
+    bool *wgrad_seen; /**< the same for the gradient of a parameter */
+    int64_t *bad_value, *bad_grad, *bad_param; /**< stored values that are not finite */
+    struct nh_counts *counts;                  /**< [n_sites][NH_DIRECTIONS] */
+    struct nh_first first[NH_DIRECTIONS];
+    int *tokens;
+    real *cos, *sin; /**< rotation tables, seq x rope_dim/2, in the activation format */
+    struct lane *lanes;
+    size_t lane_size, lane_flags;
+};
+
+/** A derivative pass over operations [first, end). Rows of a tangent: sample s, row r at (s * rows + r) * ld. */
+struct nh_pass {
+    struct nh_exec *x;
+    int first, end, n, max_n, threads;
+    int row_block;  /**< rows of a unit of work */
+    nh_val from, to;
+    bool counted;   /**< the training backward pass: gradients are rounded and counted, weight gradients made */
+    real *buf;
+    size_t *at;     /**< of base values, from `buf`, for one sample; times n */
+    bool *seen;     /**< has a tangent, or has had a contribution */
+    real *own;      /**< owned memory behind buf, NULL where borrowed */
+    struct lane *lanes;
+};
+
+/** A unit of work of one operation. */
+struct unit {
+    struct nh_exec *x;
+    const struct nh_rec *r;
+    struct nh_pass *p; /**< NULL in the forward pass */
+    struct lane *lane;
+    int index;
+};
+
+/** Non-finite inputs of a stored value. */
+enum { HAS_INF = 1, HAS_NAN = 2 };
+
+/** What a stored value depends on: flags of its inputs. Asked only about values that are not finite. */
+typedef unsigned depends_fn(const struct unit *u, size_t row, size_t col);
+
+struct op {
+    int (*units)(const struct nh_exec *x, const struct nh_rec *r);
+    void (*fwd)(const struct unit *u);
+    int (*vjp_units)(const struct nh_exec *x, const struct nh_rec *r, const struct nh_pass *p);
+    void (*vjp)(const struct unit *u);
+    int (*jvp_units)(const struct nh_exec *x, const struct nh_rec *r, const struct nh_pass *p);
+    void (*jvp)(const struct unit *u);
+    size_t (*scratch)(const struct nh_graph *g, const struct nh_rec *r); /**< numbers of lane memory; NULL = none */
+};
+extern const struct op *const NH_T(nh_ops)[NH_OP_COUNT];
+#define OPS NH_T(nh_ops)
+
+/* ---- geometry ---- */
+
+/** Rows of a unit in the forward pass (p = NULL) or in a derivative pass; follows from the shape and the kind of pass alone. */
+static inline int row_block(const struct nh_graph *g, const struct nh_pass *p)
+{
+    return p ? p->row_block : g->row_block;
+}
+
+static inline int row_blocks(const struct nh_graph *g, const struct nh_pass *p)
+{
+    return (g->rows + row_block(g, p) - 1) / row_block(g, p);
+}
+
+/** Rows [r0, r1) of sample s; columns [c0, c1) of them, or all where c1 is 0. */
+struct rows {
+    int s, r0, r1, c0, c1;
+};
+
+static inline struct rows rows_of(const struct unit *u)
+{
+    const struct nh_graph *g = u->x->g;
+    int size = row_block(g, u->p), blocks = row_blocks(g, u->p), b = u->index % blocks;
+    int end = (b + 1) * size;
+    return (struct rows){u->index / blocks, b * size, end < g->rows ? end : g->rows, 0, 0};
+}
+
+static inline const struct nh_value *value_of(const struct nh_exec *x, nh_val v)
+{
+    return &x->g->values[v];
+}
+
+static inline real *value_ptr(const struct nh_exec *x, nh_val v)
+{
+    const struct nh_value *w = value_of(x, v);
+    return x->values + x->value_at[w->base] + w->col0;
+}
+
+static inline real *row_ptr(const struct nh_exec *x, nh_val v, int row)
+{
+    return value_ptr(x, v) + (size_t)row * (size_t)value_of(x, v)->ld;
+}
+
+static inline real *weight_ptr(const struct nh_exec *x, int param)
+{
+    return x->weights + x->g->params[param].offset;
+}
+
+static inline real *wgrad_ptr(const struct nh_exec *x, int param)
+{
+    return x->wgrads + x->g->params[param].offset;
+}
+
+/** Tangent or cotangent of a value in a pass, sample s, row r. */
+static inline real *pass_ptr(const struct nh_pass *p, nh_val v, int s, int row)
+{
+    const struct nh_value *w = value_of(p->x, v);
+    return p->buf + p->at[w->base] * (size_t)p->max_n + ((size_t)s * (size_t)p->x->g->rows + (size_t)row) * (size_t)w->ld +
+           (size_t)w->col0;
+}
+
+/* ---- storing: the one place where values are rounded and counted ---- */
+
+/** Rounds rows x cols of p (row stride ld) to fmt and adds what it sees to the counters of (site, direction). row0, col0: place of
+ *  p[0] in the tensor of `width` columns that the flat index speaks of. bad: the tensor's count of non-finite values, or NULL.
+ *  statistics: overflows of row statistics, to be counted at the same site. counted = false: rounds only. */
+struct store {
+    const struct unit *u;
+    int site;
+    enum nh_direction direction;
+    int stage; /**< order among the sites of one operation */
+    const struct nh_fmt *fmt;
+    real *p;
+    size_t rows, cols, ld, row0, col0, width;
+    int64_t *bad;
+    depends_fn *depends;
+    bool product; /**< a sum of products: a NaN of finite inputs means that the accumulator overflowed */
+    bool counted;
+    uint64_t statistics, zero_made;
+    size_t statistics_row; /**< the first row whose statistics overflowed */
+};
+void NH_T(nh_store)(const struct store *s);
+
+/** The same in two steps, where an operation stores many short rows at one site. */
+struct tally {
+    struct nh_counts counts;
+    struct nh_first first;
+    uint64_t nonfinite;
+};
+struct tally NH_T(nh_tally_zero)(void);
+void NH_T(nh_tally)(const struct store *s, struct tally *t);
+void NH_T(nh_tally_commit)(const struct store *s, const struct tally *t);
+
+/** The store of rows [r0, r1) of the operation's own output; add to it what the operation knows, then call nh_store. */
+struct store NH_T(nh_output)(const struct unit *u, int r0, int r1, depends_fn *depends);
+
+/** Where the vjp of the running operation shall put the contribution to the cotangent of input v, rows [r0, r1) of sample s:
+ *  the cotangent itself or scratch. Row stride *ld. scratch: place for rows x cols in the lane. */
+real *NH_T(nh_cotangent)(const struct unit *u, nh_val v, struct rows rows, real *scratch, size_t *ld);
+/** Rounds and counts what was put there, and adds it to what had arrived before (rounded again). */
+void NH_T(nh_cotangent_done)(const struct unit *u, nh_val v, struct rows rows, real *put, size_t ld, depends_fn *depends,
+                             bool product);
+/** The same for weight gradients: rows [r0, r1) and columns [c0, c1) of parameter slot i were stored or added to; rounds and
+ *  counts them when no other operation will add to them. */
+void NH_T(nh_wgrad_done)(const struct unit *u, int i, int r0, int r1, int c0, int c1, depends_fn *depends);
+
+/** Flags of n numbers. */
+unsigned NH_T(nh_flags)(const real *p, size_t n, size_t stride);
+
+/** Runs fn for every unit, on the threads given; the result never depends on their number. */
+void NH_T(nh_units)(struct unit proto, int n, int threads, struct lane *lanes, void (*fn)(const struct unit *));
+
+/** C (+)= op(A) op(B); with --accum dtype every product-sum is rounded in turn, k ascending. accumulate: adds to C. */
+void NH_T(nh_gemm)(const struct nh_exec *x, bool emulate, bool ta, bool tb, int m, int n, int k, const real *a, size_t lda,
+                   const real *b, size_t ldb, bool accumulate, real *c, size_t ldc);
+
+extern const struct op NH_T(nh_op_embed), NH_T(nh_op_norm), NH_T(nh_op_linear), NH_T(nh_op_rope), NH_T(nh_op_sdpa),
+    NH_T(nh_op_act), NH_T(nh_op_mul), NH_T(nh_op_axpby), NH_T(nh_op_cast), NH_T(nh_op_xent);
+
+#define flags_of  NH_T(nh_flags)
+#define gemm      NH_T(nh_gemm)
+
+static inline int row_units(const struct nh_exec *x, const struct nh_rec *r)
+{
+    (void)r;
+    return row_blocks(x->g, NULL);
+}
+
+static inline int row_units_vjp(const struct nh_exec *x, const struct nh_rec *r, const struct nh_pass *p)
+{
+    (void)r;
+    return row_blocks(x->g, p) * p->n;
+}
+
+#endif

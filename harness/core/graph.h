@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/** The tape: values, parameters and the operations between them, in execution order. It is recorded once per model and
+ *  has no numbers in it; an executor (harness/core/exec.h) runs it in float or in double. */
+#ifndef NH_GRAPH_H
+#define NH_GRAPH_H
+
+#include "harness/core/config.h"
+#include "harness/core/policy.h"
+#include "harness/core/site.h"
+#include "layouts/layout.h"
+
+enum nh_op {
+    NH_OP_EMBED,  /**< y = scale * E[token] (+ P[position]); par: E, P or -1 */
+    NH_OP_NORM,   /**< RMSNorm or LayerNorm over groups of columns; par: gain, bias or -1 */
+    NH_OP_LINEAR, /**< y = x W^T (+ b); par: W, b or -1 */
+    NH_OP_ROPE,   /**< rotation of each head, half-split pairs */
+    NH_OP_SDPA,   /**< causal attention of q, k, v */
+    NH_OP_ACT,    /**< gelu (tanh form), relu, silu */
+    NH_OP_MUL,    /**< y = a * b */
+    NH_OP_AXPBY,  /**< y = s0 a + s1 b; b may be -1 */
+    NH_OP_CAST,   /**< y = a in another format */
+    NH_OP_XENT,   /**< negative log-likelihood of each row's target; 0 where a row has none */
+    NH_OP_COUNT
+};
+
+enum nh_act { NH_ACT_GELU, NH_ACT_RELU, NH_ACT_SILU };
+
+/** A value: `rows` of the graph times `cols`, row stride `ld`. A view shares the memory of `base` from column `col0` on. */
+struct nh_value {
+    int cols, ld, base, col0;
+    int rec; /**< the operation that makes it; of a view: of its base */
+    int site;
+    enum nh_role role;
+    bool watched; /**< a stream boundary: its gradient is kept for the probes */
+};
+
+/** Rows of a parameter that have a start of their own (q, k and v of one product). */
+struct nh_part {
+    int rows, tensor; /**< tensor: key of the random stream */
+    double std;       /**< 0: constant `start` */
+    double start;
+};
+
+struct nh_param {
+    char name[32];
+    int layer, rows, cols, n_parts;
+    struct nh_part part[3];
+    enum nh_role role;
+    int site;      /**< where its gradient is counted; its cast is counted at cast_site */
+    int cast_site;
+    size_t offset; /**< in values, from the start of all parameters */
+};
+
+struct nh_rec {
+    enum nh_op op;
+    int in[3], out; /**< values, -1 = none */
+    int par[2];     /**< parameters, -1 = none */
+    bool par_first[2]; /**< first use of the parameter on the tape, so the last to add to its gradient */
+    size_t aux;                     /**< offset in the auxiliary numbers (row statistics) */
+    union {
+        struct {
+            double scale;
+        } embed;
+        struct {
+            enum nh_norm_type type;
+            int group;     /**< columns normed together */
+            bool per_head; /**< one gain of `group` numbers for all groups, else one of `cols` */
+        } norm;
+        struct {
+            enum nh_act kind;
+        } act;
+        struct {
+            double a, b;
+        } axpby;
+        struct {
+            int heads, kv_heads, head_dim, window;
+            double scale; /**< factor on the product; 1 where q was scaled before */
+            int site_qk;  /**< -1 where scale is 1 */
+            int site_scores, site_probs;
+        } sdpa;
+        struct {
+            int head_dim;
+        } rope;
+    } u;
+};
+
+struct nh_site {
+    int layer;
+    enum nh_sublayer sublayer;
+    enum nh_site_name name;
+    enum nh_role role;
+};
+
+/** A boundary of the stream: what one row of layers.csv is about. Step 0 is the embedding, the last one the exit. */
+struct nh_step {
+    int layer;
+    enum nh_sublayer sublayer;
+    int first_rec, end_rec; /**< operations [first, end) lead from the stream before to the stream after */
+    nh_val before, after;   /**< before = -1 at step 0 */
+    nh_val raw;             /**< output of attention or FFN before any output norm; -1 = none */
+    nh_val branch;          /**< what is added to the stream; -1 = none */
+};
+
+struct nh_graph {
+    int batch, seq, rows, vocab; /**< rows = batch * seq */
+    int row_block;               /**< rows of a unit of work; follows from the shape alone */
+    double eps;
+    double theta;
+    bool cast_before_gain;
+    bool accum_dtype, norm_stat_dtype;
+    struct nh_fmt fmt[NH_ROLE_COUNT];
+    struct nh_fmt fp32; /**< the gradient's format of values that are kept in fp32 */
+
+    struct nh_value *values;
+    struct nh_rec *recs;
+    struct nh_param *params;
+    struct nh_site *sites;
+    struct nh_step *steps;
+    int n_values, n_recs, n_params, n_sites, n_steps;
+    size_t n_weights, n_aux;
+    nh_val exit_value, logits, nll;
+    int head_rec;  /**< first operation behind the exit */
+    int rope_dim;  /**< head width where positions are rotated, else 0 */
+    int n_norms;   /**< norms of the layout: QK-norm left out */
+};
+
+/** Builds the model of a configuration for sequences of `seq` tokens below `vocab`. NH_USAGE where it cannot be. */
+int nh_graph_build(struct nh_graph **out, const struct nh_config *config, int batch, int seq, int vocab);
+void nh_graph_free(struct nh_graph *g);
+
+/** The format of the gradient of values in this role: fp32 where the value is in fp32 or wider, else the policy's. */
+const struct nh_fmt *nh_grad_fmt(const struct nh_graph *g, enum nh_role role);
+
+/** Multiplications and additions of one forward pass in matrix products (causal half of attention). */
+double nh_graph_flops(const struct nh_graph *g);
+
+/** Places memory for values that live from operation `from` to operation `to`, ends included, so that those alive at the same
+ *  time do not overlap. size and offset in any unit; from < 0 = not placed. Returns the peak. */
+size_t nh_plan(int n, const int *from, const int *to, const size_t *size, size_t *offset);
+
+/* A graph under construction, for tests of single operations; layouts use layouts/layout.h. */
+struct nh_graph *nh_graph_new(const struct nh_config *config, int batch, int seq, int vocab);
+int nh_graph_site(struct nh_graph *g, int layer, enum nh_sublayer sublayer, enum nh_site_name name, enum nh_role role);
+nh_val nh_graph_value(struct nh_graph *g, int cols, int site, enum nh_role role);
+nh_val nh_graph_view(struct nh_graph *g, nh_val base, int col0, int cols);
+int nh_graph_param(struct nh_graph *g, const struct nh_param *param);
+struct nh_rec *nh_graph_rec(struct nh_graph *g, enum nh_op op, nh_val out);
+/** After the last record: uses of parameters, places, sizes. */
+void nh_graph_close(struct nh_graph *g);
+
+#endif

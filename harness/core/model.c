@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+#include "harness/core/model.h"
+#include "harness/core/err.h"
+#include "harness/core/init.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static size_t param_size(const struct nh_param *p)
+{
+    return (size_t)p->rows * (size_t)p->cols;
+}
+
+size_t nh_graph_parameters(const struct nh_graph *g)
+{
+    size_t n = 0;
+    for (int p = 0; p < g->n_params; p++)
+        n += param_size(&g->params[p]);
+    return n;
+}
+
+/** Start values of a parameter, in double. */
+static void start_values(const struct nh_config *config, const struct nh_param *p, double factor, double *w)
+{
+    for (int i = 0; i < p->n_parts; i++) {
+        const struct nh_part *part = &p->part[i];
+        size_t n = (size_t)part->rows * (size_t)p->cols;
+        if (part->std > 0)
+            nh_draw(config, p->layer, part->tensor, part->std * factor, w, n);
+        else
+            for (size_t j = 0; j < n; j++)
+                w[j] = part->start;
+        w += n;
+    }
+}
+
+/** Factor on the embedding tables that brings the embedding output of this batch to --embed-rms exactly, before rounding. */
+static int embed_factor(const struct nh_config *config, const struct nh_graph *g, const int *tokens, double *factor)
+{
+    *factor = 1;
+    if (config->embed_rms == 0)
+        return NH_OK;
+    const struct nh_rec *r = &g->recs[0];
+    const struct nh_param *e = &g->params[r->par[0]], *q = r->par[1] < 0 ? NULL : &g->params[r->par[1]];
+    size_t cols = (size_t)e->cols;
+    double *table = malloc(param_size(e) * sizeof *table), *positions = q ? malloc(param_size(q) * sizeof *positions) : NULL;
+    if (!table || (q && !positions)) {
+        free(table), free(positions);
+        return nh_fail(NH_FAILED, "out of memory for the embedding table; try a smaller --vocab or --width");
+    }
+    start_values(config, e, 1, table);
+    if (q)
+        start_values(config, q, 1, positions);
+    double sum = 0;
+    for (int i = 0; i < g->rows; i++)
+        for (size_t c = 0; c < cols; c++) {
+            double x = r->u.embed.scale * table[(size_t)tokens[i] * cols + c];
+            x += q ? positions[(size_t)(i % g->seq) * cols + c] : 0;
+            sum += x * x;
+        }
+    *factor = config->embed_rms / sqrt(sum / ((double)g->rows * (double)cols));
+    free(table), free(positions);
+    return NH_OK;
+}
+
+static int set_weights(struct nh_model *m, const struct nh_config *config, const int *tokens)
+{
+    const struct nh_graph *g = m->graph;
+    double factor;
+    int status = embed_factor(config, g, tokens, &factor);
+    if (status)
+        return status;
+#pragma omp parallel for schedule(dynamic) num_threads(config->threads)
+    for (int i = 0; i < g->n_params; i++) {
+        const struct nh_param *p = &g->params[i];
+        double *w = malloc(param_size(p) * sizeof *w);
+        if (!w)
+            abort(); /* the same size has just been had in the arena */
+        start_values(config, p, p->role == NH_ROLE_EMBEDDING ? factor : 1, w);
+        m->core->set_param(m->exec, i, w);
+        free(w);
+    }
+    return NH_OK;
+}
+
+int nh_model_create(struct nh_model *m, const struct nh_config *config, int batch, int seq, int vocab, const int *tokens,
+                    bool gradients)
+{
+    *m = (struct nh_model){0};
+    int status = nh_graph_build(&m->graph, config, batch, seq, vocab);
+    if (status)
+        return status;
+    m->core = nh_core_for(m->graph);
+    status = m->core->create(&m->exec, m->graph, config->threads, gradients);
+    if (!status) {
+        m->core->set_tokens(m->exec, tokens);
+        status = set_weights(m, config, tokens);
+    }
+    if (status)
+        nh_model_destroy(m);
+    return status;
+}
+
+void nh_model_destroy(struct nh_model *m)
+{
+    if (m->exec)
+        m->core->destroy(m->exec);
+    nh_graph_free(m->graph);
+    *m = (struct nh_model){0};
+}
+
+void nh_config_shadow(struct nh_config *shadow, const struct nh_config *config)
+{
+    *shadow = *config;
+    nh_fmt_parse(&shadow->dtype, "fp64");
+    shadow->policy = nh_policies[0];
+    shadow->accum = shadow->norm_stats = NH_WIDE_FP32;
+    shadow->cast_before_gain = false;
+}
+
+size_t nh_model_memory(const struct nh_graph *g, bool gradients)
+{
+    return nh_core_for(g)->memory(g, gradients);
+}
+
+size_t nh_memory_available(void)
+{
+    /* MemAvailable counts what the page cache would give back; free pages are the floor where /proc is not there */
+    FILE *f = fopen("/proc/meminfo", "re");
+    char line[128];
+    unsigned long kib = 0;
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "MemAvailable: %lu kB", &kib) == 1)
+            break;
+    if (f)
+        fclose(f);
+    return kib ? (size_t)kib * 1024 : (size_t)sysconf(_SC_AVPHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
+}

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/** A model with numbers: tape, executor, start weights. */
+#ifndef NH_MODEL_H
+#define NH_MODEL_H
+
+#include "harness/core/core.h"
+
+struct nh_model {
+    struct nh_graph *graph;
+    const struct nh_core *core;
+    struct nh_exec *exec;
+};
+
+/** Builds the model of a configuration for one batch of tokens (batch x seq, ids below vocab) and sets its start weights.
+ *  gradients: backward() will be called. NH_USAGE: the configuration cannot be; NH_FAILED: memory. */
+int nh_model_create(struct nh_model *m, const struct nh_config *config, int batch, int seq, int vocab, const int *tokens,
+                    bool gradients);
+void nh_model_destroy(struct nh_model *m);
+
+/** The fp64 twin of a configuration: the same function, every format fp64, weights not rounded. */
+void nh_config_shadow(struct nh_config *shadow, const struct nh_config *config);
+
+/** Bytes that the model would take, and what the machine can give now. */
+size_t nh_model_memory(const struct nh_graph *g, bool gradients);
+size_t nh_memory_available(void);
+
+/** Numbers of a graph's parameters, gains and biases included. */
+size_t nh_graph_parameters(const struct nh_graph *g);
+
+#endif

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/** The two ends of the tape: token embedding and cross-entropy; and the table of all operations. */
+#include "harness/core/exec.h"
+
+enum { EMBED_COLS = 64 };
+
+/* ---- y = scale E[token] + P[position] ---- */
+
+static unsigned embed_depends(const struct unit *u, size_t row, size_t col)
+{
+    const struct nh_exec *x = u->x;
+    size_t cols = (size_t)value_of(x, u->r->out)->cols;
+    unsigned f = flags_of(weight_ptr(x, u->r->par[0]) + (size_t)x->tokens[row] * cols + col, 1, 1);
+    if (u->r->par[1] >= 0)
+        f |= flags_of(weight_ptr(x, u->r->par[1]) + row % (size_t)x->g->seq * cols + col, 1, 1);
+    return f;
+}
+
+static void embed_fwd(const struct unit *u)
+{
+    const struct nh_exec *x = u->x;
+    const struct nh_rec *r = u->r;
+    struct rows b = rows_of(u);
+    size_t cols = (size_t)value_of(x, r->out)->cols;
+    real scale = (real)r->u.embed.scale;
+    for (int i = b.r0; i < b.r1; i++) {
+        const real *e = weight_ptr(x, r->par[0]) + (size_t)x->tokens[i] * cols;
+        const real *p = r->par[1] < 0 ? NULL : weight_ptr(x, r->par[1]) + (size_t)(i % x->g->seq) * cols;
+        real *y = row_ptr(x, r->out, i);
+        for (size_t c = 0; c < cols; c++)
+            y[c] = scale * e[c];
+        for (size_t c = 0; p && c < cols; c++)
+            y[c] += p[c];
+    }
+    struct store s = NH_T(nh_output)(u, b.r0, b.r1, embed_depends);
+    NH_T(nh_store)(&s);
+}
+
+static int embed_vjp_units(const struct nh_exec *x, const struct nh_rec *r, const struct nh_pass *p)
+{
+    return p->counted ? (value_of(x, r->out)->cols + EMBED_COLS - 1) / EMBED_COLS : 0;
+}
+
+/** A number of a table's gradient may come from any row. */
+static unsigned embed_depends_grad(const struct unit *u, size_t row, size_t col)
+{
+    const struct nh_exec *x = u->x;
+    (void)row;
+    return x->bad_grad[u->r->out] ? flags_of(pass_ptr(u->p, u->r->out, 0, 0) + col, (size_t)x->g->rows,
+                                             (size_t)value_of(x, u->r->out)->ld)
+                                  : 0;
+}
+
+/** Columns [c0, c1) of a table's gradient: rows of the cotangent summed where they came from, in order. */
+static void scatter(const struct unit *u, int slot, int c0, int c1, const int *row_of, int rows_each, double scale)
+{
+    struct nh_exec *x = u->x;
+    int par = u->r->par[slot];
+    size_t cols = (size_t)x->g->params[par].cols;
+    real *d = wgrad_ptr(x, par), f = (real)scale;
+    for (int i = 0; i < x->g->params[par].rows && !x->wgrad_seen[par]; i++)
+        memset(d + (size_t)i * cols + (size_t)c0, 0, (size_t)(c1 - c0) * sizeof *d);
+    for (int i = 0; i < x->g->rows; i++) {
+        const real *dy = pass_ptr(u->p, u->r->out, 0, i);
+        real *to = d + (size_t)(row_of ? row_of[i] : i % rows_each) * cols;
+        for (int c = c0; c < c1; c++)
+            to[c] += f * dy[c];
+    }
+    NH_T(nh_wgrad_done)(u, slot, 0, x->g->params[par].rows, c0, c1, embed_depends_grad);
+}
+
+static void embed_vjp(const struct unit *u)
+{
+    const struct nh_exec *x = u->x;
+    int cols = value_of(x, u->r->out)->cols, c0 = u->index * EMBED_COLS, c1 = c0 + EMBED_COLS < cols ? c0 + EMBED_COLS : cols;
+    scatter(u, 0, c0, c1, x->tokens, 0, u->r->u.embed.scale);
+    if (u->r->par[1] >= 0)
+        scatter(u, 1, c0, c1, NULL, x->g->seq, 1);
+}
+
+/** Nothing on the tape comes before the embedding, so no tangent reaches it. */
+const struct op NH_T(nh_op_embed) = {.units = row_units, .fwd = embed_fwd, .vjp_units = embed_vjp_units, .vjp = embed_vjp};
+
+/* ---- negative log-likelihood of the next token, row by row; 0 for the last row of a sequence ---- */
+
+static bool has_target(const struct nh_exec *x, int row)
+{
+    return row % x->g->seq < x->g->seq - 1;
+}
+
+static unsigned xent_depends(const struct unit *u, size_t row, size_t col)
+{
+    (void)col;
+    unsigned f = flags_of(row_ptr(u->x, u->r->in[0], (int)row), (size_t)u->x->g->vocab, 1);
+    return u->p ? f | flags_of(pass_ptr(u->p, u->r->out, 0, (int)row), 1, 1) : f;
+}
+
+static void xent_fwd(const struct unit *u)
+{
+    const struct nh_exec *x = u->x;
+    const struct nh_rec *r = u->r;
+    struct rows b = rows_of(u);
+    int n = x->g->vocab;
+    for (int i = b.r0; i < b.r1; i++) {
+        const real *z = row_ptr(x, r->in[0], i);
+        real top = z[0], sum = 0, *aux = x->aux + r->aux + 2 * (size_t)i;
+        for (int c = 1; c < n; c++)
+            top = z[c] > top ? z[c] : top;
+#pragma omp simd reduction(+ : sum)
+        for (int c = 0; c < n; c++)
+            sum += r_exp(z[c] - top);
+        aux[0] = top, aux[1] = sum;
+        *row_ptr(x, r->out, i) = has_target(x, i) ? r_log(sum) + top - z[x->tokens[i + 1]] : 0;
+    }
+    struct store s = NH_T(nh_output)(u, b.r0, b.r1, xent_depends);
+    NH_T(nh_store)(&s);
+}
+
+static void xent_vjp(const struct unit *u)
+{
+    const struct nh_exec *x = u->x;
+    const struct nh_rec *r = u->r;
+    struct rows b = rows_of(u);
+    int n = x->g->vocab;
+    size_t ld;
+    real *dz = NH_T(nh_cotangent)(u, r->in[0], b, u->lane->buf, &ld);
+    for (int i = b.r0; i < b.r1; i++) {
+        const real *z = row_ptr(x, r->in[0], i), *aux = x->aux + r->aux + 2 * (size_t)i;
+        real *d = dz + (size_t)(i - b.r0) * ld, g = *pass_ptr(u->p, r->out, b.s, i), inverse = g / aux[1];
+        if (!has_target(x, i)) {
+            memset(d, 0, (size_t)n * sizeof *d);
+            continue;
+        }
+        for (int c = 0; c < n; c++)
+            d[c] = inverse * r_exp(z[c] - aux[0]);
+        d[x->tokens[i + 1]] -= g;
+    }
+    NH_T(nh_cotangent_done)(u, r->in[0], b, dz, ld, xent_depends, false);
+}
+
+static void xent_jvp(const struct unit *u)
+{
+    const struct nh_exec *x = u->x;
+    const struct nh_rec *r = u->r;
+    struct rows b = rows_of(u);
+    for (int i = b.r0; i < b.r1; i++) {
+        const real *z = row_ptr(x, r->in[0], i), *aux = x->aux + r->aux + 2 * (size_t)i, *dz = pass_ptr(u->p, r->in[0], b.s, i);
+        real sum = 0;
+        for (int c = 0; c < x->g->vocab; c++)
+            sum += r_exp(z[c] - aux[0]) * dz[c];
+        *pass_ptr(u->p, r->out, b.s, i) = has_target(x, i) ? sum / aux[1] - dz[x->tokens[i + 1]] : 0;
+    }
+}
+
+const struct op NH_T(nh_op_xent) = {
+    .units = row_units, .fwd = xent_fwd, .vjp_units = row_units_vjp, .vjp = xent_vjp, .jvp_units = row_units_vjp, .jvp = xent_jvp};
+
+const struct op *const NH_T(nh_ops)[NH_OP_COUNT] = {
+    [NH_OP_EMBED] = &NH_T(nh_op_embed), [NH_OP_NORM] = &NH_T(nh_op_norm),   [NH_OP_LINEAR] = &NH_T(nh_op_linear),
+    [NH_OP_ROPE] = &NH_T(nh_op_rope),   [NH_OP_SDPA] = &NH_T(nh_op_sdpa),   [NH_OP_ACT] = &NH_T(nh_op_act),
+    [NH_OP_MUL] = &NH_T(nh_op_mul),     [NH_OP_AXPBY] = &NH_T(nh_op_axpby), [NH_OP_CAST] = &NH_T(nh_op_cast),
+    [NH_OP_XENT] = &NH_T(nh_op_xent),
+};

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/** RMSNorm y = g x / sqrt(mean x^2 + eps) (arXiv:1910.07467 eq. 4) and LayerNorm y = g (x - mean)/sqrt(var + eps) + b
+ *  (arXiv:1607.06450), over groups of columns; eps inside the root, variance in two passes. One operation: statistics in the
+ *  format of --norm-stats, quotient and gain in the executor's type, one rounding at the store (two with --norm-cast
+ *  before-gain: the normed value is cast, then the gain is applied). */
+#include "harness/core/exec.h"
+
+enum { GAIN_COLS = 64 };
+
+struct stats {
+    real mean, rstd;
+    bool overflow; /**< a statistic of a finite row is not finite */
+};
+
+static real sum_of(const real *x, int n)
+{
+    real s = 0;
+#pragma omp simd reduction(+ : s)
+    for (int i = 0; i < n; i++)
+        s += x[i];
+    return s;
+}
+
+static real sum_of_squares(const real *x, int n, real mean)
+{
+    real s = 0;
+#pragma omp simd reduction(+ : s)
+    for (int i = 0; i < n; i++) {
+        real d = x[i] - mean;
+        s += d * d;
+    }
+    return s;
+}
+
+/** Statistics with every step rounded to the format: sums one addend after the other. */
+static struct stats narrow_stats(const struct nh_fmt *f, const real *x, int n, bool layer, double eps)
+{
+    double mean = 0, sum = 0;
+    if (layer) {
+        for (int i = 0; i < n; i++)
+            sum = nh_round(f, sum + (double)x[i]);
+        mean = nh_round(f, sum / n);
+    }
+    double sq = 0;
+    for (int i = 0; i < n; i++) {
+        double d = layer ? nh_round(f, (double)x[i] - mean) : (double)x[i];
+        sq = nh_fma_round(f, sq, d, d);
+    }
+    double var = nh_round(f, sq / n);
+    double rstd = nh_round(f, 1 / nh_round(f, sqrt(nh_round(f, var + nh_round(f, eps)))));
+    return (struct stats){(real)mean, (real)rstd, !isfinite(mean) || !isfinite(sq)};
+}
+
+static struct stats row_stats(const struct nh_exec *x, const struct nh_rec *r, const real *row)
+{
+    const struct nh_graph *g = x->g;
+    int n = r->u.norm.group;
+    bool layer = r->u.norm.type == NH_NORM_LAYER;
+    struct stats s;
+    if (g->norm_stat_dtype) {
+        s = narrow_stats(&g->fmt[NH_ROLE_NORM_STAT], row, n, layer, g->eps);
+    } else {
+        s.mean = layer ? sum_of(row, n) / (real)n : 0;
+        real sq = sum_of_squares(row, n, s.mean);
+        s.rstd = 1 / r_sqrt(sq / (real)n + (real)g->eps);
+        s.overflow = !isfinite(s.mean) || !isfinite(sq);
+    }
+    if (s.overflow)
+        s.overflow = flags_of(row, (size_t)n, 1) == 0;
+    return s;
+}
+
+static unsigned depends_fwd(const struct unit *u, size_t row, size_t col)
+{
+    const struct nh_exec *x = u->x;
+    const struct nh_rec *r = u->r;
+    size_t n = (size_t)r->u.norm.group, at = col / n * n, g = r->u.norm.per_head ? col % n : col;
+    unsigned f = flags_of(row_ptr(x, r->in[0], (int)row) + at, n, 1) | flags_of(weight_ptr(x, r->par[0]) + g, 1, 1);
+    return r->par[1] >= 0 ? f | flags_of(weight_ptr(x, r->par[1]) + g, 1, 1) : f;
+}
+
+/** True where the whole group came out as zero (as the bias) although it is finite and not constant. */
+static bool dead(const struct nh_fmt *f, const real *x, const real *y, const real *bias, int n, bool layer)
+{
+    bool same = true, varied = false;
+    for (int i = 0; i < n && same; i++)
+        same = (real)nh_round(f, (double)y[i]) == (bias ? bias[i] : 0);
+    for (int i = 0; i < n && !varied; i++)
+        varied = x[i] != (layer ? x[0] : 0);
+    return same && varied && flags_of(x, (size_t)n, 1) == 0;
+}
+
+static void fwd(const struct unit *u)
+{
+    struct nh_exec *x = u->x;
+    const struct nh_rec *r = u->r;
+    struct rows b = rows_of(u);
+    int cols = value_of(x, r->in[0])->cols, n = r->u.norm.group, groups = cols / n;
+    bool layer = r->u.norm.type == NH_NORM_LAYER;
+    const struct nh_fmt *f = &x->g->fmt[NH_ROLE_NORM_OUT];
+    struct store s = NH_T(nh_output)(u, b.r0, b.r1, depends_fwd);
+    for (int i = b.r0; i < b.r1; i++)
+        for (int h = 0; h < groups; h++) {
+            const real *in = row_ptr(x, r->in[0], i) + h * n;
+            real *out = row_ptr(x, r->out, i) + h * n, *aux = x->aux + r->aux + 2 * ((size_t)i * (size_t)groups + (size_t)h);
+            const real *gain = weight_ptr(x, r->par[0]) + (r->u.norm.per_head ? 0 : h * n);
+            const real *bias = r->par[1] < 0 ? NULL : weight_ptr(x, r->par[1]) + (r->u.norm.per_head ? 0 : h * n);
+            struct stats t = row_stats(x, r, in);
+            aux[0] = t.mean, aux[1] = t.rstd;
+#pragma omp simd
+            for (int c = 0; c < n; c++)
+                out[c] = (in[c] - t.mean) * t.rstd;
+            if (x->g->cast_before_gain) {
+                struct nh_span unused = nh_span_zero();
+                nh_round_real(f, out, (size_t)n, &unused, NULL, NULL);
+            }
+#pragma omp simd
+            for (int c = 0; c < n; c++)
+                out[c] *= gain[c];
+            for (int c = 0; bias && c < n; c++)
+                out[c] += bias[c];
+            if (t.overflow && s.statistics++ == 0)
+                s.statistics_row = (size_t)i;
+            /* zeros are looked for where they may be: behind dead statistics, or where the first output underflows */
+            if (t.rstd == 0 || (double)r_abs(out[0] - (bias ? bias[0] : 0)) < f->min_normal)
+                s.zero_made += dead(f, in, out, bias, n, layer);
+        }
+    NH_T(nh_store)(&s);
+}
+
+static unsigned depends_dx(const struct unit *u, size_t row, size_t col)
+{
+    size_t n = (size_t)u->r->u.norm.group, at = col / n * n;
+    return depends_fwd(u, row, col) | flags_of(pass_ptr(u->p, u->r->out, 0, (int)row) + at, n, 1);
+}
+
+/** A column of the gain's gradient sums over all rows (and heads). */
+static unsigned depends_gain(const struct unit *u, size_t row, size_t col)
+{
+    const struct nh_exec *x = u->x;
+    (void)row;
+    unsigned f = 0;
+    for (size_t i = 0; i < (size_t)x->g->rows; i++)
+        for (size_t c = col; c < (size_t)value_of(x, u->r->in[0])->cols; c += (size_t)x->g->params[u->r->par[0]].cols)
+            f |= depends_dx(u, i, c);
+    return f;
+}
+
+static int gain_blocks(const struct nh_exec *x, const struct nh_rec *r)
+{
+    return (x->g->params[r->par[0]].cols + GAIN_COLS - 1) / GAIN_COLS;
+}
+
+static void gain_gradient(const struct unit *u, int block)
+{
+    struct nh_exec *x = u->x;
+    const struct nh_rec *r = u->r;
+    int width = x->g->params[r->par[0]].cols, cols = value_of(x, r->in[0])->cols, n = r->u.norm.group, groups = cols / n;
+    int c0 = block * GAIN_COLS, c1 = c0 + GAIN_COLS < width ? c0 + GAIN_COLS : width;
+    real *dg = wgrad_ptr(x, r->par[0]), *db = r->par[1] < 0 ? NULL : wgrad_ptr(x, r->par[1]);
+    for (int c = c0; c < c1; c++) {
+        dg[c] = 0;
+        if (db)
+            db[c] = 0;
+    }
+    for (int i = 0; i < x->g->rows; i++)
+        for (int at = 0; at < cols; at += width) { /* all heads share one gain, or there is one pass over the row */
+            const real *in = row_ptr(x, r->in[0], i) + at, *dy = pass_ptr(u->p, r->out, 0, i) + at;
+            const real *aux = x->aux + r->aux + 2 * (size_t)i * (size_t)groups;
+            for (int c = c0; c < c1;) {
+                int h = (at + c) / n, end = (h + 1) * n - at < c1 ? (h + 1) * n - at : c1;
+                real mean = aux[2 * h], rstd = aux[2 * h + 1];
+#pragma omp simd
+                for (int j = c; j < end; j++)
+                    dg[j] += dy[j] * ((in[j] - mean) * rstd);
+                for (int j = c; db && j < end; j++)
+                    db[j] += dy[j];
+                c = end;
+            }
+        }
+    NH_T(nh_wgrad_done)(u, 0, 0, 1, c0, c1, depends_gain);
+    if (db)
+        NH_T(nh_wgrad_done)(u, 1, 0, 1, c0, c1, depends_gain);
+}
+
+/** rstd (v - [mean v] - xhat mean(v xhat)), the symmetric map shared by vjp and jvp; xhat = (x - mean) rstd. */
+static void project(const real *x, real mean, real rstd, const real *v, bool layer, int n, real *out)
+{
+    real along = 0, level = layer ? sum_of(v, n) / (real)n : 0;
+#pragma omp simd reduction(+ : along)
+    for (int c = 0; c < n; c++)
+        along += v[c] * ((x[c] - mean) * rstd);
+    along /= (real)n;
+#pragma omp simd
+    for (int c = 0; c < n; c++)
+        out[c] = rstd * (v[c] - level - (x[c] - mean) * rstd * along);
+}
+
+static int vjp_units(const struct nh_exec *x, const struct nh_rec *r, const struct nh_pass *p)
+{
+    return row_units_vjp(x, r, p) + (p->counted ? gain_blocks(x, r) : 0);
+}
+
+static void vjp(const struct unit *u)
+{
+    const struct nh_exec *x = u->x;
+    const struct nh_rec *r = u->r;
+    int row_part = row_units_vjp(x, r, u->p);
+    if (u->index >= row_part) {
+        gain_gradient(u, u->index - row_part);
+        return;
+    }
+    struct rows b = rows_of(u);
+    int cols = value_of(x, r->in[0])->cols, n = r->u.norm.group, groups = cols / n;
+    real *v = u->lane->buf; /* one group: dy times gain */
+    size_t ld;
+    real *dx = NH_T(nh_cotangent)(u, r->in[0], b, u->lane->buf + n, &ld);
+    for (int i = b.r0; i < b.r1; i++)
+        for (int h = 0; h < groups; h++) {
+            const real *dy = pass_ptr(u->p, r->out, b.s, i) + h * n, *gain = weight_ptr(x, r->par[0]);
+            const real *aux = x->aux + r->aux + 2 * ((size_t)i * (size_t)groups + (size_t)h);
+            gain += r->u.norm.per_head ? 0 : h * n;
+#pragma omp simd
+            for (int c = 0; c < n; c++)
+                v[c] = dy[c] * gain[c];
+            project(row_ptr(x, r->in[0], i) + h * n, aux[0], aux[1], v, r->u.norm.type == NH_NORM_LAYER, n,
+                    dx + (size_t)(i - b.r0) * ld + (size_t)(h * n));
+        }
+    NH_T(nh_cotangent_done)(u, r->in[0], b, dx, ld, depends_dx, false);
+}
+
+static void jvp(const struct unit *u)
+{
+    const struct nh_exec *x = u->x;
+    const struct nh_rec *r = u->r;
+    struct rows b = rows_of(u);
+    int cols = value_of(x, r->in[0])->cols, n = r->u.norm.group, groups = cols / n;
+    for (int i = b.r0; i < b.r1; i++)
+        for (int h = 0; h < groups; h++) {
+            const real *aux = x->aux + r->aux + 2 * ((size_t)i * (size_t)groups + (size_t)h), *gain = weight_ptr(x, r->par[0]);
+            real *out = pass_ptr(u->p, r->out, b.s, i) + h * n;
+            gain += r->u.norm.per_head ? 0 : h * n;
+            project(row_ptr(x, r->in[0], i) + h * n, aux[0], aux[1], pass_ptr(u->p, r->in[0], b.s, i) + h * n,
+                    r->u.norm.type == NH_NORM_LAYER, n, out);
+#pragma omp simd
+            for (int c = 0; c < n; c++)
+                out[c] *= gain[c];
+        }
+}
+
+static size_t scratch(const struct nh_graph *g, const struct nh_rec *r)
+{
+    return (size_t)(g->rows + 1) * (size_t)g->values[r->in[0]].cols;
+}
+
+const struct op NH_T(nh_op_norm) = {
+    .units = row_units, .fwd = fwd, .vjp_units = vjp_units, .vjp = vjp, .jvp_units = row_units_vjp, .jvp = jvp, .scratch = scratch};

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+#include "harness/core/site.h"
+
+#include <stddef.h>
+
+const char *const nh_site_names[] = {
+    [NH_SITE_EMBED] = "embed",       [NH_SITE_NORM_PRE] = "norm_pre", [NH_SITE_QKV] = "qkv",
+    [NH_SITE_QK_NORM] = "qk_norm",   [NH_SITE_ROPE] = "rope",         [NH_SITE_Q_SCALE] = "q_scale",
+    [NH_SITE_QK] = "qk",             [NH_SITE_SCORES] = "scores",     [NH_SITE_PROBS] = "probs",
+    [NH_SITE_ATTN_V] = "attn_v",     [NH_SITE_ATTN_OUT] = "attn_out", [NH_SITE_FFN_IN] = "ffn_in",
+    [NH_SITE_FFN_ACT] = "ffn_act",   [NH_SITE_FFN_GLU] = "ffn_glu",   [NH_SITE_FFN_OUT] = "ffn_out",
+    [NH_SITE_NORM_POST] = "norm_post", [NH_SITE_RESIDUAL] = "residual", [NH_SITE_NORM_FINAL] = "norm_final",
+    [NH_SITE_LOGITS] = "logits",     [NH_SITE_LOSS] = "loss",         [NH_SITE_CAST] = "cast",
+    [NH_SITE_COUNT] = NULL,
+};
+
+const char *const nh_site_helps[] = {
+    [NH_SITE_EMBED] = "embedding output: token row, times the embedding scale, plus the position row",
+    [NH_SITE_NORM_PRE] = "output of the norm on a branch's input",
+    [NH_SITE_QKV] = "queries, keys and values behind their projections",
+    [NH_SITE_QK_NORM] = "queries and keys behind QK-norm",
+    [NH_SITE_ROPE] = "queries and keys behind the rotation",
+    [NH_SITE_Q_SCALE] = "queries times 1/sqrt(head width), where the scale stands before the product",
+    [NH_SITE_QK] = "raw products q.k, where the scale stands after the product",
+    [NH_SITE_SCORES] = "what the softmax reads, causal part only",
+    [NH_SITE_PROBS] = "attention probabilities",
+    [NH_SITE_ATTN_V] = "probabilities times values, heads side by side",
+    [NH_SITE_ATTN_OUT] = "attention behind its output projection",
+    [NH_SITE_FFN_IN] = "first product of the FFN (gate and up where it is gated)",
+    [NH_SITE_FFN_ACT] = "activation function's output",
+    [NH_SITE_FFN_GLU] = "activation times up, where the FFN is gated",
+    [NH_SITE_FFN_OUT] = "second product of the FFN",
+    [NH_SITE_NORM_POST] = "output of the norm behind a branch, or behind the residual add",
+    [NH_SITE_RESIDUAL] = "the residual add",
+    [NH_SITE_NORM_FINAL] = "output of the norm before the head",
+    [NH_SITE_LOGITS] = "logits",
+    [NH_SITE_LOSS] = "negative log-likelihood of each token",
+    [NH_SITE_CAST] = "a value or a weight that goes from one format to another",
+    [NH_SITE_COUNT] = NULL,
+};
+
+const char *const nh_direction_names[] = {"fwd", "bwd", "wgrad", NULL};
+const char *const nh_sublayer_names[] = {"embed", "attn", "ffn", "block", "final", NULL};
+const char *const nh_offence_names[] = {"none", "overflow", "nan_made", NULL};

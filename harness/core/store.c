@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/** The one place where values are rounded and counted, and the ways the operations reach it. */
+#include "harness/core/exec.h"
+
+#include <assert.h>
+#include <omp.h>
+
+struct bad {
+    const struct store *s;
+    struct nh_counts *counts;
+    struct nh_first *first;
+    size_t row, cols; /**< place of the span's index 0; columns to a row of the span */
+};
+
+static bool earlier(const struct nh_first *a, const struct nh_first *b)
+{
+    return a->kind != NH_NO_OFFENCE &&
+           (b->kind == NH_NO_OFFENCE || a->order < b->order || (a->order == b->order && a->index < b->index));
+}
+
+static void note_first(struct nh_first *f, const struct store *s, enum nh_offence kind, uint64_t index, double value)
+{
+    int n = s->u->x->g->n_recs, rec = (int)(s->u->r - s->u->x->g->recs);
+    uint64_t order = (uint64_t)(s->direction == NH_FWD ? rec : n - rec) * 8 + (uint64_t)s->stage;
+    struct nh_first here = {kind, s->site, order, index, value};
+    if (earlier(&here, f))
+        *f = here;
+}
+
+/** Tells what was made here from what an input brought. */
+static void classify(void *arg, size_t index, double before)
+{
+    struct bad *b = arg;
+    const struct store *s = b->s;
+    size_t row = s->row0 + b->row + index / b->cols, col = s->col0 + index % b->cols;
+    unsigned inputs = s->depends(s->u, row, col);
+    bool nan = isnan(before), made = !(inputs & HAS_NAN) && (nan || !(inputs & HAS_INF));
+    if (!made) {
+        b->counts->propagated++;
+        return;
+    }
+    bool overflow = !nan || (s->product && !inputs); /* an accumulator that ran over may end as inf - inf */
+    b->counts->overflow += overflow;
+    b->counts->nan_made += nan;
+    note_first(b->first, s, overflow ? NH_OVERFLOW : NH_NAN_MADE, (uint64_t)(row * s->width + col), before);
+}
+
+static void merge_counts(struct nh_counts *a, const struct nh_counts *b)
+{
+    a->total += b->total, a->overflow += b->overflow, a->nan_made += b->nan_made, a->propagated += b->propagated;
+    a->zero_made += b->zero_made, a->underflow += b->underflow, a->subnormal += b->subnormal;
+    a->max_abs = b->max_abs > a->max_abs ? b->max_abs : a->max_abs;
+    a->min_abs = b->min_abs < a->min_abs ? b->min_abs : a->min_abs;
+}
+
+struct tally NH_T(nh_tally_zero)(void)
+{
+    return (struct tally){.counts = {.min_abs = (double)INFINITY}};
+}
+
+void NH_T(nh_tally)(const struct store *s, struct tally *t)
+{
+    struct nh_span span = nh_span_zero();
+    struct bad bad = {s, &t->counts, &t->first, 0, s->cols};
+    nh_bad_value *hear = s->counted ? classify : NULL;
+    if (s->ld == s->cols) {
+        nh_round_real(s->fmt, s->p, s->rows * s->cols, &span, hear, &bad);
+    } else {
+        for (bad.row = 0; bad.row < s->rows; bad.row++)
+            nh_round_real(s->fmt, s->p + bad.row * s->ld, s->cols, &span, hear, &bad);
+    }
+    struct nh_counts c = {.total = span.total, .underflow = span.underflow, .subnormal = span.subnormal,
+                          .max_abs = span.max_abs, .min_abs = span.min_abs, .overflow = s->statistics,
+                          .zero_made = s->zero_made};
+    merge_counts(&t->counts, &c);
+    t->nonfinite += span.nonfinite;
+    if (s->statistics)
+        note_first(&t->first, s, NH_OVERFLOW, (uint64_t)(s->statistics_row * s->width), (double)INFINITY);
+}
+
+void NH_T(nh_tally_commit)(const struct store *s, const struct tally *t)
+{
+    struct nh_exec *x = s->u->x;
+    if (!s->counted)
+        return;
+#pragma omp critical(nh_counts)
+    {
+        merge_counts(&x->counts[s->site * NH_DIRECTIONS + (int)s->direction], &t->counts);
+        if (s->bad)
+            *s->bad += (int64_t)t->nonfinite;
+        if (earlier(&t->first, &x->first[s->direction]))
+            x->first[s->direction] = t->first;
+    }
+}
+
+void NH_T(nh_store)(const struct store *s)
+{
+    struct tally t = NH_T(nh_tally_zero)();
+    NH_T(nh_tally)(s, &t);
+    NH_T(nh_tally_commit)(s, &t);
+}
+
+struct store NH_T(nh_output)(const struct unit *u, int r0, int r1, depends_fn *depends)
+{
+    const struct nh_value *v = value_of(u->x, u->r->out);
+    return (struct store){.u = u, .site = v->site, .direction = NH_FWD, .stage = 7, .fmt = &u->x->g->fmt[v->role],
+                          .p = row_ptr(u->x, u->r->out, r0), .rows = (size_t)(r1 - r0), .cols = (size_t)v->cols,
+                          .ld = (size_t)v->ld, .row0 = (size_t)r0, .width = (size_t)v->cols,
+                          .bad = &u->x->bad_value[u->r->out], .depends = depends, .counted = true};
+}
+
+real *NH_T(nh_cotangent)(const struct unit *u, nh_val v, struct rows rows, real *scratch, size_t *ld)
+{
+    int cols = rows.c1 ? rows.c1 - rows.c0 : value_of(u->x, v)->cols;
+    bool add = u->p->seen[v];
+    *ld = (size_t)(add ? cols : value_of(u->x, v)->ld);
+    return add ? scratch : pass_ptr(u->p, v, rows.s, rows.r0) + rows.c0;
+}
+
+/** A sum of two contributions: what is not finite was brought if either was anywhere not finite, else made by the sum. */
+static unsigned depends_sum(const struct unit *u, size_t row, size_t col)
+{
+    (void)row, (void)col;
+    unsigned f = 0;
+    for (int i = 0; i < 3; i++)
+        if (u->r->in[i] >= 0 && u->x->bad_grad[value_of(u->x, u->r->in[i])->base])
+            f = HAS_INF | HAS_NAN;
+    return f;
+}
+
+void NH_T(nh_cotangent_done)(const struct unit *u, nh_val v, struct rows rows, real *put, size_t ld, depends_fn *depends,
+                             bool product)
+{
+    const struct nh_value *w = value_of(u->x, v);
+    size_t n = (size_t)(rows.r1 - rows.r0), cols = (size_t)(rows.c1 ? rows.c1 - rows.c0 : w->cols);
+    struct store s = {.u = u, .site = w->site, .direction = NH_BWD, .fmt = nh_grad_fmt(u->x->g, w->role), .p = put, .rows = n,
+                      .cols = cols, .ld = ld, .row0 = (size_t)rows.r0, .col0 = (size_t)rows.c0, .width = (size_t)w->cols,
+                      .bad = &u->x->bad_grad[w->base], .depends = depends, .product = product, .counted = true};
+    if (u->p->counted)
+        NH_T(nh_store)(&s);
+    if (!u->p->seen[v])
+        return;
+    real *sum = pass_ptr(u->p, v, rows.s, rows.r0) + rows.c0;
+    for (size_t i = 0; i < n; i++)
+#pragma omp simd
+        for (size_t j = 0; j < cols; j++)
+            sum[i * (size_t)w->ld + j] += put[i * ld + j];
+    s.p = sum, s.ld = (size_t)w->ld, s.stage = 1, s.depends = depends_sum, s.product = false;
+    if (u->p->counted)
+        NH_T(nh_store)(&s);
+}
+
+void NH_T(nh_wgrad_done)(const struct unit *u, int i, int r0, int r1, int c0, int c1, depends_fn *depends)
+{
+    if (!u->r->par_first[i])
+        return;
+    const struct nh_param *q = &u->x->g->params[u->r->par[i]];
+    size_t ld = (size_t)q->cols;
+    struct store s = {.u = u, .site = q->site, .direction = NH_WGRAD, .stage = i, .fmt = &u->x->g->fmt[NH_ROLE_WEIGHT_GRADIENT],
+                      .p = wgrad_ptr(u->x, u->r->par[i]) + (size_t)r0 * ld + (size_t)c0, .rows = (size_t)(r1 - r0),
+                      .cols = (size_t)(c1 - c0), .ld = ld, .row0 = (size_t)r0, .col0 = (size_t)c0, .width = ld,
+                      .depends = depends, .product = true, .counted = true};
+    NH_T(nh_store)(&s);
+}
+
+unsigned NH_T(nh_flags)(const real *p, size_t n, size_t stride)
+{
+    unsigned flags = 0;
+    for (size_t i = 0; i < n; i++) {
+        real v = p[i * stride];
+        flags |= isnan(v) ? (unsigned)HAS_NAN : isinf(v) ? (unsigned)HAS_INF : 0u;
+    }
+    return flags;
+}
+
+void NH_T(nh_units)(struct unit proto, int n, int threads, struct lane *lanes, void (*fn)(const struct unit *))
+{
+    if (threads == 1 || n == 1) {
+        proto.lane = lanes;
+        for (proto.index = 0; proto.index < n; proto.index++)
+            fn(&proto);
+        return;
+    }
+#pragma omp parallel for schedule(static) num_threads(threads)
+    for (int i = 0; i < n; i++) {
+        struct unit u = proto;
+        u.index = i;
+        u.lane = &lanes[omp_get_thread_num()];
+        fn(&u);
+    }
+}
+
+void NH_T(nh_gemm)(const struct nh_exec *x, bool emulate, bool ta, bool tb, int m, int n, int k, const real *a, size_t lda,
+                   const real *b, size_t ldb, bool accumulate, real *c, size_t ldc)
+{
+    if (!emulate || !x->g->accum_dtype) {
+        cblas_gemm_real(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans, m, n, k, 1, a, (int)lda, b,
+                        (int)ldb, accumulate ? 1 : 0, c, (int)ldc);
+        return;
+    }
+    const struct nh_fmt *f = &x->g->fmt[NH_ROLE_MATMUL_OUT];
+    for (int i = 0; i < m; i++)
+        for (int j = 0; j < n; j++) {
+            real *out = &c[(size_t)i * ldc + (size_t)j];
+            *out = (real)nh_dot_real(f, accumulate ? (double)*out : 0, ta ? a + i : a + (size_t)i * lda, ta ? lda : 1,
+                                     tb ? b + (size_t)j * ldb : b + j, tb ? 1 : ldb, (size_t)k);
+        }
+}

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/** tokens:FILE: sequences of ids from a text file.
+ *  Without --seq and --batch the whole file is one batch, in its own order. With one of them a sequence is the first
+ *  seq ids of a line, and lines come in an order permuted by the seed. */
+#include "harness/data/tokens.h"
+
+#include "harness/core/err.h"
+#include "harness/data/source.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int check_text(const unsigned char *bytes, size_t n, const char *name)
+{
+    for (size_t i = 0; i < n; i++) {
+        const unsigned char b = bytes[i];
+        const bool return_ok = b == '\r' && (i + 1 == n || bytes[i + 1] == '\n');
+        if ((b < ' ' || b == 0x7f) && b != '\t' && b != '\n' && !return_ok)
+            return nh_fail(NH_FAILED,
+                           "'%s' is no text file of token ids: byte 0x%02x at offset %zu; write the ids as decimal "
+                           "numbers, one sequence a line",
+                           name, b, i);
+    }
+    return NH_OK;
+}
+
+static bool is_blank(unsigned char b)
+{
+    return b == ' ' || b == '\t' || b == '\r';
+}
+
+static const unsigned char *skip(const unsigned char *p, const unsigned char *end, bool blank)
+{
+    while (p < end && is_blank(*p) == blank)
+        p++;
+    return p;
+}
+
+/* The id that stands from word to end, or -1. */
+static int id_of(const unsigned char *word, const unsigned char *end)
+{
+    int id = 0;
+    for (; word < end; word++) {
+        if (*word < '0' || *word > '9')
+            return -1;
+        id = 10 * id + (*word - '0');
+        if (id > NH_DATA_MAX_ID)
+            return -1;
+    }
+    return id;
+}
+
+static int bad_word(const unsigned char *word, const unsigned char *end, const char *name, size_t line, size_t position)
+{
+    char shown[24] = "";
+    for (size_t i = 0; i + 1 < sizeof shown && word + i < end; i++)
+        shown[i] = word[i] < 0x7f ? (char)word[i] : '?';
+    return nh_fail(NH_FAILED,
+                   "'%s', line %zu, position %zu (from 0): '%s' is not a token id; ids are whole numbers from 0 to %d",
+                   name, line, position, shown, NH_DATA_MAX_ID);
+}
+
+static int parse_line(struct nh_tokens *tokens, const unsigned char *p, const unsigned char *end, int vocab,
+                      const char *name)
+{
+    const size_t line = tokens->lines + 1, first = tokens->start[tokens->lines];
+    size_t n = first;
+    for (p = skip(p, end, true); p < end; p = skip(p, end, true)) {
+        const unsigned char *word = p;
+        p = skip(p, end, false);
+        const int id = id_of(word, p);
+        if (id < 0)
+            return bad_word(word, p, name, line, n - first);
+        if (vocab && id >= vocab)
+            return nh_fail(NH_FAILED,
+                           "'%s', line %zu, position %zu (from 0): id %d is outside --vocab %d; use --vocab %d or "
+                           "more, or leave it out",
+                           name, line, n - first, id, vocab, id + 1);
+        tokens->largest = id > tokens->largest ? id : tokens->largest;
+        tokens->ids[n++] = id;
+    }
+    tokens->start[line] = n;
+    tokens->lines = line;
+    return NH_OK;
+}
+
+int nh_tokens_parse(struct nh_tokens *tokens, const unsigned char *bytes, size_t n, int vocab, const char *name)
+{
+    *tokens = (struct nh_tokens){0};
+    int status = check_text(bytes, n, name);
+    if (status)
+        return status;
+    while (n > 0 && (is_blank(bytes[n - 1]) || bytes[n - 1] == '\n'))
+        n--;
+    if (n == 0)
+        return nh_fail(NH_FAILED, "'%s' holds no token ids; write them as decimal numbers, one sequence a line", name);
+
+    size_t lines = 1;
+    for (size_t i = 0; i < n; i++)
+        lines += bytes[i] == '\n';
+    tokens->ids = malloc((n / 2 + 1) * sizeof *tokens->ids); /* a digit and a separator each, at least */
+    tokens->start = malloc((lines + 1) * sizeof *tokens->start);
+    if (!tokens->ids || !tokens->start)
+        return nh_fail(NH_FAILED, "no memory for the %zu bytes of '%s'; take a part of it", n, name);
+    tokens->start[0] = 0;
+    for (const unsigned char *p = bytes, *end = bytes + n; p < end;) {
+        const unsigned char *newline = memchr(p, '\n', (size_t)(end - p));
+        const unsigned char *stop = newline ? newline : end;
+        status = parse_line(tokens, p, stop, vocab, name);
+        if (status)
+            return status;
+        if (tokens->start[tokens->lines] == tokens->start[tokens->lines - 1])
+            return nh_fail(NH_FAILED, "'%s', line %zu is blank; blank lines may stand at the end only", name,
+                           tokens->lines);
+        p = stop + 1;
+    }
+    return NH_OK;
+}
+
+void nh_tokens_free(struct nh_tokens *tokens)
+{
+    free(tokens->ids);
+    free(tokens->start);
+    *tokens = (struct nh_tokens){0};
+}
+
+struct file {
+    struct nh_data data;
+    struct nh_tokens tokens;
+    bool in_order;
+};
+
+static int sequence(const struct nh_data *data, uint64_t number, int *tokens)
+{
+    const struct file *file = (const struct file *)data;
+    const uint64_t n = file->tokens.lines;
+    const uint64_t line = file->in_order ? number % n : nh_data_order(data->key, n, number);
+    memcpy(tokens, file->tokens.ids + file->tokens.start[line], (size_t)data->seq * sizeof *tokens);
+    return NH_OK;
+}
+
+static void release(struct nh_data *data)
+{
+    nh_tokens_free(&((struct file *)data)->tokens);
+}
+
+/* Lines must be as long as --seq at least, or all of one length without it. */
+static int check_lengths(const struct file *file, const struct nh_data_request *request)
+{
+    const size_t *start = file->tokens.start, first = start[1];
+    size_t shortest = 0, length = first;
+    for (size_t i = 0; i < file->tokens.lines; i++)
+        if (start[i + 1] - start[i] < length || i == 0) {
+            shortest = i;
+            length = start[i + 1] - start[i];
+        }
+    if (request->seq && length < (size_t)request->seq)
+        return nh_fail(NH_FAILED, "'%s', line %zu has %zu ids, fewer than --seq %d; use --seq %zu or less",
+                       request->argument, shortest + 1, length, request->seq, length);
+    for (size_t i = 0; !request->seq && i < file->tokens.lines; i++)
+        if (start[i + 1] - start[i] != first)
+            return nh_fail(NH_FAILED,
+                           "'%s', line %zu has %zu ids, but line 1 has %zu; cut all lines with --seq %zu or less",
+                           request->argument, i + 1, start[i + 1] - start[i], first, length);
+    return NH_OK;
+}
+
+static int load(struct file *file, const struct nh_data_request *request)
+{
+    unsigned char *bytes;
+    size_t n;
+    int status = nh_data_file(&bytes, &n, request->argument);
+    if (status)
+        return status;
+    status = nh_tokens_parse(&file->tokens, bytes, n, request->vocab, request->argument);
+    free(bytes);
+    return status ? status : check_lengths(file, request);
+}
+
+static int open_tokens(struct nh_data **out, const struct nh_data_request *request)
+{
+    struct file *file = nh_data_new(sizeof *file, request);
+    if (!file)
+        return NH_FAILED;
+    struct nh_data *data = &file->data;
+    struct nh_tokens *tokens = &file->tokens;
+    data->sequence = sequence;
+    data->release = release;
+    const int status = load(file, request);
+    if (status) {
+        nh_data_close(data);
+        return status;
+    }
+    file->in_order = !request->seq && !request->batch;
+    if (file->in_order)
+        data->batch = (int)tokens->lines; /* a file holds at most 2^30 bytes */
+    if (!request->seq)
+        data->seq = (int)tokens->start[1];
+    if (!request->vocab)
+        data->vocab = tokens->largest + 1;
+    data->sequences = tokens->lines;
+    nh_data_digest_number(data, file->in_order);
+    for (size_t i = 0; i < tokens->lines; i++)
+        for (size_t t = 0; t < (size_t)data->seq; t++)
+            nh_data_digest_number(data, (uint64_t)tokens->ids[tokens->start[i] + t]);
+    snprintf(data->what, sizeof data->what, "%zu sequences of %d ids from %s, %s", tokens->lines, data->seq,
+             request->argument, file->in_order ? "as one batch" : "in an order by the seed");
+    *out = data;
+    return NH_OK;
+}
+
+const struct nh_data_source nh_data_tokens = {
+    .name = "tokens",
+    .argument = "FILE",
+    .what = "token ids as decimal text, one sequence a line; without --seq and --batch the file is one batch",
+    .open = open_tokens,
+};

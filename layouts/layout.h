@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/** A block layout: where the norms stand, how a branch joins the residual stream. One file, one descriptor.
+ *  The hooks run once, while the model is built: they record operations on the tape, and the backward pass, the tangent
+ *  pass, the rounding and the counting follow from the record. The core knows no layout by name. */
+#ifndef NH_LAYOUT_H
+#define NH_LAYOUT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum nh_kind { NH_ATTN, NH_FFN };
+
+/** Where a hook is called: layer 1..depth, the same for both sublayers of a block. */
+struct nh_pos {
+    int layer, depth;
+    enum nh_kind kind;
+};
+
+/** The matrices of a branch, for weight_gain. */
+enum nh_weight { NH_W_Q, NH_W_K, NH_W_V, NH_W_O, NH_W_IN, NH_W_GATE, NH_W_OUT };
+
+/** The places of a norm. N1: on the branch's input. N2: on its output, before the add. OUTER: on the sum. FINAL: before the head. */
+enum nh_norm_slot { NH_N1, NH_N2, NH_OUTER, NH_FINAL };
+
+/** A knob of a layout's own, set by --set NAME=VALUE. */
+struct nh_knob {
+    const char *name;
+    double start, min, max;
+    const char *help;
+};
+
+/** One sublayer's part in the law of the stream at initialisation, q = mean of x^2:
+ *  q' = skip^2 q + c with c = branch^2 v (no N2) or post_gain^2 m/(m + eps) (with N2); q' = 1 behind an outer norm. */
+struct nh_law_term {
+    double skip;      /**< factor on the stream */
+    double branch;    /**< factor on the branch's output where no N2 follows */
+    double in_scale;  /**< factor on the normed input of the branch */
+    double post_gain; /**< start gain of N2; 0 = there is none */
+    bool pre_norm;    /**< the branch reads a normed stream */
+    bool outer_norm;  /**< a norm follows the add */
+};
+
+struct nh_builder;  /**< the model under construction (harness/core/build.h) */
+typedef int nh_val; /**< a value on the tape: B*T rows of some width */
+
+struct nh_layout {
+    const char *name;           /**< kebab-case; goes to the files and never changes */
+    const char *const *aliases; /**< NULL-terminated, or NULL */
+    const char *equation;       /**< one sublayer, one line */
+    const char *gains;          /**< start values of the gains, one line */
+    const char *law;            /**< law of q at initialisation, one line */
+    const char *source;         /**< paper and equation, public code it was compared with, how sure we are */
+    const struct nh_knob *knobs; /**< closed by a NULL name, or NULL */
+    /** Factor on the start weights; NULL = 1 everywhere. */
+    double (*weight_gain)(enum nh_weight weight, const struct nh_pos *pos, const double *knobs);
+    /** The equation: reads and replaces the stream. */
+    void (*sublayer)(struct nh_builder *b, const struct nh_pos *pos, const double *knobs, nh_val *stream);
+    /** From the stream to what the head reads: nh_exit_norm or nh_exit_bare. */
+    nh_val (*exit)(struct nh_builder *b, nh_val stream);
+    /** NULL = no law. */
+    struct nh_law_term (*law_term)(const struct nh_pos *pos, const double *knobs);
+};
+
+/** All layouts, closed by NULL. */
+extern const struct nh_layout *const nh_layouts[];
+
+/* What a hook may say. Every result is a value of the stream's shape, rounded once at its own site. */
+
+/** N(x) with a start gain; new parameters each call. Statistics, quotient and gain are one operation. */
+nh_val nh_norm(struct nh_builder *b, enum nh_norm_slot slot, nh_val x, double gain);
+/** The branch of this position, attention or FFN. */
+nh_val nh_branch(struct nh_builder *b, nh_val x);
+/** x + f, the residual add; f is what the sublayer adds to the stream. */
+nh_val nh_add(struct nh_builder *b, nh_val x, nh_val f);
+nh_val nh_exit_norm(struct nh_builder *b, nh_val stream);
+nh_val nh_exit_bare(struct nh_builder *b, nh_val stream);
+
+#endif

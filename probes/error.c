@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/** How far rounding has moved the stream: against a twin of the same model in fp64 that starts from unrounded weights. */
+#include "probes/probe.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static int measure(const struct nh_view *view, struct nh_rows *rows)
+{
+    const struct nh_model *m = view->model, *t = view->shadow;
+    size_t n = (size_t)m->graph->rows * (size_t)m->graph->values[m->graph->steps[0].after].cols;
+    double *x = malloc(2 * n * sizeof *x), *y = x + n;
+    if (!x)
+        return nh_fail(NH_FAILED, "out of memory in the error probe; try --probes without error");
+    for (int k = 0; k < rows->n; k++) {
+        m->core->read(m->exec, m->graph->steps[k].after, x);
+        t->core->read(t->exec, t->graph->steps[k].after, y);
+        double difference = 0, norm = 0;
+        for (size_t i = 0; i < n; i++) {
+            difference += (x[i] - y[i]) * (x[i] - y[i]);
+            norm += y[i] * y[i];
+        }
+        nh_set(rows, k, NH_LAYERS_REL_ERR, sqrt(difference / norm));
+    }
+    free(x);
+    return NH_OK;
+}
+
+const struct nh_probe nh_probe_error = {
+    .name = "error",
+    .what = "relative error of the stream, ||x - x64|| / ||x64||, against an fp64 twin that runs beside it",
+    .columns = "rel_err",
+    .needs_shadow = true,
+    .measure = measure,
+};

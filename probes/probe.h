@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/** A probe reads a model that has run and fills columns of the result rows. It never changes a bit of the run.
+ *  One file, one descriptor. */
+#ifndef NH_PROBE_H
+#define NH_PROBE_H
+
+#include "harness/core/err.h"
+#include "harness/core/model.h"
+#include "harness/core/rng.h"
+#include "results/schema.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/** What a probe may read: the model after its forward (and backward) pass. Row k of the results is step k of the graph. */
+struct nh_view {
+    const struct nh_config *config;
+    const struct nh_model *model;
+    const struct nh_model *shadow; /**< the fp64 twin, NULL where no probe asked for it */
+    const double *rms_theory;      /**< law of the stream after each step; nan = none */
+    double loss_scale;             /**< factor in all gradients */
+};
+
+/** A singular value of the Jacobian of step `step`; index from 1, largest first. */
+struct nh_singular {
+    int step, index;
+    double value;
+};
+
+/** What a probe fills. */
+struct nh_rows {
+    int n;                /**< steps */
+    double *cells;        /**< n x NH_COLUMN_COUNT */
+    bool *measured;       /**< the same shape */
+    bool sites;           /**< write sites.csv */
+    struct nh_singular *spectrum;
+    size_t n_spectrum;
+};
+
+/** Sets a real or integer cell of layers.csv (integers below 2^53 are exact). Different rows may be set by different threads. */
+static inline void nh_set(struct nh_rows *rows, int step, enum nh_column_id column, double value)
+{
+    size_t i = (size_t)step * NH_COLUMN_COUNT + (size_t)column;
+    rows->cells[i] = value;
+    rows->measured[i] = true;
+}
+
+struct nh_probe {
+    const char *name;
+    const char *const *aliases; /**< NULL-terminated, or NULL */
+    const char *what;           /**< one line: what it measures, units, estimator */
+    const char *columns;        /**< the columns it fills */
+    bool by_default;            /**< runs without being asked for */
+    bool needs_backward;        /**< gradients must have been computed */
+    bool needs_shadow;          /**< the fp64 twin must have run */
+    int (*measure)(const struct nh_view *view, struct nh_rows *rows);
+};
+
+/** All probes, closed by NULL; bit i of a probe set is entry i. */
+extern const struct nh_probe *const nh_probes[];
+
+#endif

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+#include "results/file.h"
+
+#include "harness/core/err.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct nh_part {
+    char *path, *name; /* name = path.part */
+    int fd;            /* -1 once closed */
+    int error;         /* errno of the first failure, 0 = none */
+    bool committed;
+    size_t used;
+    char buffer[1 << 16];
+};
+
+/* What would work instead. */
+static const char *advice(int error)
+{
+    switch (error) {
+    case ENOSPC:
+    case EDQUOT:
+        return "free some space or choose a folder on another disk";
+    case EACCES:
+    case EPERM:
+    case EROFS:
+        return "choose a folder that you may write to";
+    case ENOENT:
+        return "make its folder first or choose one that exists";
+    case ENOTDIR:
+    case EEXIST:
+    case EISDIR:
+        return "a file stands where a folder is needed or the other way round: choose another name";
+    case EFBIG:
+        return "raise the limit on file sizes (ulimit -f)";
+    case EMFILE:
+    case ENFILE:
+        return "raise the limit on open files (ulimit -n)";
+    case ENOMEM:
+        return "free some memory";
+    default:
+        return "choose another folder";
+    }
+}
+
+static int fail(const char *what, const char *path, int error)
+{
+    return nh_fail(NH_FAILED, "cannot %s %s: %s; %s", what, path, strerror(error), advice(error));
+}
+
+static bool is_dir(const char *path)
+{
+    struct stat s;
+    return stat(path, &s) == 0 && S_ISDIR(s.st_mode);
+}
+
+int nh_dir_make(const char *path)
+{
+    char *copy = strdup(path);
+    if (!copy)
+        return fail("make the folder", path, ENOMEM);
+    int status = NH_OK;
+    for (char *p = copy; p && status == NH_OK;) {
+        p = strchr(p + (*p == '/'), '/'); /* the slash after the next name; repeated ones do no harm */
+        if (p)
+            *p = '\0';
+        if (mkdir(copy, 0777) != 0) {
+            const int error = errno;
+            if (!is_dir(copy))
+                status = fail("make the folder", copy, error);
+        }
+        if (p)
+            *p = '/';
+    }
+    free(copy);
+    return status;
+}
+
+int nh_dir_sync(const char *path)
+{
+    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return fail("open the folder", path, errno);
+    /* Some file systems cannot sync a folder and say so with EINVAL: there is nothing more to be had from them. */
+    const int error = fsync(fd) != 0 && errno != EINVAL ? errno : 0;
+    close(fd);
+    return error ? fail("sync the folder", path, error) : NH_OK;
+}
+
+int nh_part_create(struct nh_part **out, const char *path)
+{
+    *out = NULL;
+    struct nh_part *p = malloc(sizeof *p);
+    if (!p)
+        return fail("write", path, ENOMEM);
+    *p = (struct nh_part){.path = strdup(path), .fd = -1};
+    if (!p->path || asprintf(&p->name, "%s.part", path) < 0) {
+        free(p->path);
+        free(p);
+        return fail("write", path, ENOMEM);
+    }
+    p->fd = open(p->name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (p->fd < 0) {
+        const int status = fail("create", p->name, errno);
+        p->committed = true; /* nothing of ours to remove */
+        nh_part_destroy(p);
+        return status;
+    }
+    *out = p;
+    return NH_OK;
+}
+
+static int part_status(const struct nh_part *p)
+{
+    return p->error ? fail("write", p->name, p->error) : NH_OK;
+}
+
+static int flush(struct nh_part *p)
+{
+    for (size_t done = 0; done < p->used && !p->error;) {
+        const ssize_t n = write(p->fd, p->buffer + done, p->used - done);
+        if (n >= 0)
+            done += (size_t)n;
+        else if (errno != EINTR)
+            p->error = errno;
+    }
+    p->used = 0;
+    return part_status(p);
+}
+
+int nh_part_write(struct nh_part *p, const void *data, size_t size)
+{
+    const char *from = data;
+    while (size > sizeof p->buffer - p->used) {
+        const size_t n = sizeof p->buffer - p->used;
+        memcpy(p->buffer + p->used, from, n);
+        p->used += n;
+        from += n;
+        size -= n;
+        if (flush(p) != NH_OK)
+            return NH_FAILED;
+    }
+    if (p->error)
+        return part_status(p);
+    if (size > 0)
+        memcpy(p->buffer + p->used, from, size);
+    p->used += size;
+    return NH_OK;
+}
+
+int nh_part_commit(struct nh_part *p)
+{
+    assert(!p->committed);
+    if (flush(p) != NH_OK)
+        return NH_FAILED;
+    if (fsync(p->fd) != 0)
+        p->error = errno;
+    if (close(p->fd) != 0 && !p->error)
+        p->error = errno;
+    p->fd = -1;
+    if (!p->error && rename(p->name, p->path) != 0)
+        p->error = errno;
+    p->committed = !p->error;
+    return part_status(p);
+}
+
+void nh_part_destroy(struct nh_part *p)
+{
+    if (!p)
+        return;
+    if (p->fd >= 0)
+        close(p->fd);
+    if (!p->committed)
+        unlink(p->name);
+    free(p->path);
+    free(p->name);
+    free(p);
+}
+
+int nh_file_write(const char *path, const char *text, size_t size)
+{
+    struct nh_part *p;
+    int status = nh_part_create(&p, path);
+    if (status != NH_OK)
+        return status;
+    status = nh_part_write(p, text, size);
+    if (status == NH_OK)
+        status = nh_part_commit(p);
+    nh_part_destroy(p);
+    return status;
+}

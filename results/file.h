@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/** Folders, and files that appear whole or not at all. */
+#ifndef NH_FILE_H
+#define NH_FILE_H
+
+#include <stddef.h>
+
+/** Makes a folder and those above it; one that is there already is good. NH_FAILED with the folder and the reason. */
+int nh_dir_make(const char *path);
+
+/** Makes the names in a folder (files made, renamed, removed) safe against a crash. */
+int nh_dir_sync(const char *path);
+
+/** A file being written: PATH.part until the commit gives it its name. */
+struct nh_part;
+
+/** Starts PATH.part, over whatever a killed process left there. The folder must exist. */
+int nh_part_create(struct nh_part **out, const char *path);
+
+/** Adds bytes at the end, buffered. After a failure every later call fails with the same sentence. */
+int nh_part_write(struct nh_part *p, const void *data, size_t size);
+
+/** Writes what is buffered, syncs it to the disk and renames PATH.part to PATH, over an older PATH. Once at most. */
+int nh_part_commit(struct nh_part *p);
+
+/** Frees p, and removes PATH.part unless it was committed. NULL is allowed. */
+void nh_part_destroy(struct nh_part *p);
+
+/** All of the above for a small file: text[0..size) becomes the file PATH, or PATH stays as it was. */
+int nh_file_write(const char *path, const char *text, size_t size);
+
+#endif

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+#include "results/writer.h"
+
+#include "harness/core/err.h"
+#include "results/file.h"
+#include "results/number.h"
+
+#include <assert.h>
+#include <csv.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A value as it stands in the file; capacity is NH_NUMBER_SIZE at least. */
+struct cell {
+    char *text;
+    size_t length, capacity;
+    bool key; /* keeps its value from row to row */
+};
+
+struct nh_writer {
+    struct nh_part *part;
+    enum nh_table table;
+    enum nh_column_id first;
+    size_t count;
+    bool no_memory; /* a text did not fit: reported by the next row */
+    bool open_row;  /* a cell is set, its row not yet ended */
+    struct cell cells[NH_COLUMN_COUNT];
+};
+
+static int no_memory(const char *table)
+{
+    return nh_fail(NH_FAILED, "cannot write %s.csv: out of memory; choose a smaller run", table);
+}
+
+static int write_header(struct nh_writer *w)
+{
+    int status = NH_OK;
+    for (size_t i = 0; i < w->count && status == NH_OK; i++) {
+        const char *name = nh_columns[w->first + i].name;
+        status = nh_part_write(w->part, name, strlen(name));
+        if (status == NH_OK)
+            status = nh_part_write(w->part, i + 1 < w->count ? "," : "\n", 1);
+    }
+    return status;
+}
+
+int nh_writer_create(struct nh_writer **out, const char *dir, enum nh_table table)
+{
+    *out = NULL;
+    char *path = NULL;
+    int status = NH_OK;
+    struct nh_writer *w = calloc(1, sizeof *w);
+    if (!w)
+        goto memory;
+    w->table = table;
+    w->first = (enum nh_column_id)(nh_table_columns(table, &w->count) - nh_columns);
+    for (size_t i = 0; i < w->count; i++) {
+        w->cells[i].capacity = NH_NUMBER_SIZE;
+        w->cells[i].text = malloc(NH_NUMBER_SIZE);
+        if (!w->cells[i].text)
+            goto memory;
+    }
+    if (asprintf(&path, "%s/%s.csv", dir, nh_tables[table].name) < 0) {
+        path = NULL;
+        goto memory;
+    }
+    status = nh_part_create(&w->part, path);
+    if (status == NH_OK)
+        status = write_header(w);
+    if (status != NH_OK)
+        goto failed;
+    free(path);
+    *out = w;
+    return NH_OK;
+memory:
+    status = no_memory(nh_tables[table].name);
+failed:
+    free(path);
+    nh_writer_destroy(w);
+    return status;
+}
+
+/* The cell of a column, which must take values of one of the given types. */
+static struct cell *cell(struct nh_writer *w, enum nh_column_id column, bool takes_type)
+{
+    assert(takes_type);
+    assert(nh_columns[column].table == w->table);
+    w->open_row = true;
+    return &w->cells[column - w->first];
+}
+
+void nh_writer_real(struct nh_writer *w, enum nh_column_id column, double value)
+{
+    struct cell *c = cell(w, column, nh_columns[column].type == NH_TYPE_REAL);
+    c->length = nh_number_real(c->text, value);
+}
+
+void nh_writer_int(struct nh_writer *w, enum nh_column_id column, int64_t value)
+{
+    struct cell *c = cell(w, column, nh_columns[column].type != NH_TYPE_TEXT);
+    c->length = nh_number_int(c->text, value);
+}
+
+void nh_writer_count(struct nh_writer *w, enum nh_column_id column, uint64_t value)
+{
+    struct cell *c = cell(w, column, nh_columns[column].type != NH_TYPE_TEXT);
+    c->length = nh_number_count(c->text, value);
+}
+
+/* RFC 4180 asks for quotes around commas, quotes and line ends; blanks at an end would be lost in readers that trim. */
+static bool needs_quotes(const char *text, size_t length)
+{
+    static const char blanks[] = " \t";
+    return length > 0 && (text[strcspn(text, ",\"\r\n")] != '\0' || strchr(blanks, text[0]) != NULL ||
+                          strchr(blanks, text[length - 1]) != NULL);
+}
+
+void nh_writer_text(struct nh_writer *w, enum nh_column_id column, const char *value)
+{
+    struct cell *c = cell(w, column, nh_columns[column].type == NH_TYPE_TEXT);
+    const size_t length = value ? strlen(value) : 0;
+    const size_t most = 2 * length + 2; /* every character a quote, and the two around */
+    if (most > c->capacity) {
+        char *text = realloc(c->text, most);
+        if (!text) {
+            w->no_memory = true;
+            return;
+        }
+        c->text = text;
+        c->capacity = most;
+    }
+    if (length > 0 && needs_quotes(value, length)) {
+        c->length = csv_write(c->text, c->capacity, value, length);
+    } else {
+        if (length > 0)
+            memcpy(c->text, value, length);
+        c->length = length;
+    }
+}
+
+void nh_writer_empty(struct nh_writer *w, enum nh_column_id column)
+{
+    cell(w, column, true)->length = 0;
+}
+
+/* NH_KEYS puts the same columns at the head of every table. */
+#define KEY(id) ((enum nh_column_id)(w->first + (NH_LAYERS_##id - NH_LAYERS_RUN)))
+
+void nh_writer_keys(struct nh_writer *w, const struct nh_keys *keys)
+{
+    const bool open_row = w->open_row;
+    nh_writer_text(w, KEY(RUN), keys->run);
+    w->cells[0].key = true;
+    if (w->table != NH_TABLE_CONFIG) {
+        nh_writer_text(w, KEY(LABEL), keys->label);
+        nh_writer_text(w, KEY(LAYOUT), keys->layout);
+        nh_writer_int(w, KEY(DEPTH), keys->depth);
+        nh_writer_text(w, KEY(DTYPE), keys->dtype);
+        nh_writer_text(w, KEY(POLICY), keys->policy);
+        nh_writer_text(w, KEY(INIT), keys->init);
+        nh_writer_count(w, KEY(SEED), keys->seed);
+        nh_writer_int(w, KEY(STEP), keys->step);
+        for (size_t i = 0; KEY(RUN) + i <= KEY(STEP); i++)
+            w->cells[i].key = true;
+    }
+    w->open_row = open_row;
+}
+
+int nh_writer_row(struct nh_writer *w)
+{
+    if (w->no_memory)
+        return no_memory(nh_tables[w->table].name);
+    for (size_t i = 0; i < w->count; i++) {
+        struct cell *c = &w->cells[i];
+        if (nh_part_write(w->part, c->text, c->length) != NH_OK ||
+            nh_part_write(w->part, i + 1 < w->count ? "," : "\n", 1) != NH_OK)
+            return NH_FAILED;
+        if (!c->key)
+            c->length = 0;
+    }
+    w->open_row = false;
+    return NH_OK;
+}
+
+int nh_writer_commit(struct nh_writer *w)
+{
+    assert(!w->open_row);
+    if (w->no_memory)
+        return no_memory(nh_tables[w->table].name);
+    return nh_part_commit(w->part);
+}
+
+void nh_writer_destroy(struct nh_writer *w)
+{
+    if (!w)
+        return;
+    nh_part_destroy(w->part);
+    for (size_t i = 0; i < w->count; i++)
+        free(w->cells[i].text);
+    free(w);
+}
