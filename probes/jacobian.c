@@ -20,7 +20,6 @@ struct map {
     int step, first, end;
     nh_val from, to;
     size_t n;
-    int threads; /**< 0 = this one */
 };
 
 /** Random signs, 32 to a draw (the generator gives 32 bits at a time). */
@@ -163,7 +162,10 @@ static int spectrum(const struct map *m, struct nh_pass *pass, struct nh_singula
     return NH_OK;
 }
 
-static int measure_map(const struct map *m, struct nh_rows *rows, struct nh_singular *singular)
+/** What is asked of a map; the two norms of the long map, end to end, are two pieces of work. */
+enum { FROBENIUS = 1, SPECTRAL = 2 };
+
+static int measure_map(const struct map *m, int norms, struct nh_rows *rows, struct nh_singular *singular)
 {
     const struct nh_model *model = m->view->model;
     if (m->first == m->end) /* nothing between the two */
@@ -177,15 +179,30 @@ static int measure_map(const struct map *m, struct nh_rows *rows, struct nh_sing
         return NH_OK;
     }
     struct nh_pass *pass;
-    int status = model->core->pass_create(&pass, model->exec, m->first, m->end, m->from, m->to, AT_ONCE, m->threads);
+    int status = model->core->pass_create(&pass, model->exec, m->first, m->end, m->from, m->to, AT_ONCE);
     if (status)
         return status;
-    hutchinson(m, pass, rows);
-    lanczos(m, pass, rows);
+    if (norms & FROBENIUS)
+        hutchinson(m, pass, rows);
+    if (norms & SPECTRAL)
+        lanczos(m, pass, rows);
     if (singular)
         status = spectrum(m, pass, singular);
     model->core->pass_destroy(pass);
     return status;
+}
+
+/** Piece of work i: first the long map's two norms, then the sublayers; each on one thread. */
+static int measure_piece(const struct nh_view *view, size_t n, int i, struct nh_rows *rows)
+{
+    const struct nh_graph *g = view->model->graph;
+    int last = rows->n - 1, k = i < 2 ? last : i - 1;
+    const struct nh_step *s = &g->steps[k];
+    struct map m = {view, k, s->first_rec, s->end_rec, s->before, s->after, n};
+    if (k == last)
+        m.first = g->steps[0].end_rec, m.end = g->head_rec, m.from = g->steps[0].after, m.to = g->exit_value;
+    struct nh_singular *singular = rows->spectrum && i != 1 ? rows->spectrum + (size_t)(k - 1) * n : NULL;
+    return measure_map(&m, i == 0 ? SPECTRAL : i == 1 ? FROBENIUS : FROBENIUS | SPECTRAL, rows, singular);
 }
 
 static int measure(const struct nh_view *view, struct nh_rows *rows)
@@ -203,21 +220,15 @@ static int measure(const struct nh_view *view, struct nh_rows *rows)
         if (!rows->spectrum)
             return nh_fail(NH_FAILED, "out of memory for the spectrum; try a smaller --depth");
     }
-    /* whole sublayers side by side, each on one thread */
 #pragma omp parallel for schedule(dynamic) num_threads(config->threads)
-    for (int k = 1; k < last; k++) {
-        const struct nh_step *s = &g->steps[k];
-        struct map m = {view, k, s->first_rec, s->end_rec, s->before, s->after, n, 0};
-        int one = measure_map(&m, rows, rows->spectrum ? rows->spectrum + (size_t)(k - 1) * n : NULL);
+    for (int i = 0; i <= last; i++) {
+        int one = measure_piece(view, n, i, rows);
         if (one) {
 #pragma omp critical(nh_jacobian_status)
             status = one;
         }
     }
-    if (status)
-        return nh_fail(status, "out of memory in the jacobian probe; try --probes without jacobian");
-    struct map all = {view, last, g->steps[0].end_rec, g->head_rec, g->steps[0].after, g->exit_value, n, config->threads};
-    return measure_map(&all, rows, rows->spectrum ? rows->spectrum + (size_t)(last - 1) * n : NULL);
+    return status ? nh_fail(status, "out of memory in the jacobian probe; try --probes without jacobian") : NH_OK;
 }
 
 const struct nh_probe nh_probe_jacobian = {

@@ -62,7 +62,7 @@ static const struct nh_option options[] = {
     {.name = "score-scale", .kind = &nh_value_either, AT(scale_after), .start = "before",
      .choices = WORDS("before", "after"),
      .help = "1/sqrt(head width) before or after the product"},
-    {.name = "embed-scale", .kind = &nh_value_positive, AT(embed_scale), .start = "1", .word = "sqrt",
+    {.name = "embed-scale", .kind = &nh_value_positive, AT(embed_scale), .start = "1", .shown = "the init's own", .word = "sqrt",
      .help = "factor on the embedding, sqrt = root of the width"},
     {.name = "tie", .kind = &nh_value_switch, AT(tie), .start = "off",
      .choices = WORDS("off", "on"),
@@ -187,7 +187,9 @@ static void resolve(struct nh_options *o)
     struct nh_config *c = &o->config;
     if (c->kv_heads == 0)
         c->kv_heads = c->heads;
-    if (c->embed_scale <= 0)
+    if (!nh_options_given(o, "embed-scale"))
+        c->embed_scale = nh_init_embed_scale(c);
+    if (c->embed_scale <= 0) /* the word sqrt */
         c->embed_scale = sqrt(c->width);
     if (!nh_options_given(o, "data-seed"))
         c->data_seed = c->seed;

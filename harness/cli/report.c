@@ -71,7 +71,7 @@ static void print_headroom(const struct nh_run *run)
     const struct nh_graph *g = run->model.graph;
     const struct nh_counts *counts = run->model.core->counts(run->model.exec);
     int least = -1;
-    double bits = INFINITY;
+    double bits = (double)INFINITY;
     uint64_t overflow[NH_DIRECTIONS] = {0}, stored = 0;
     for (int s = 0; s < g->n_sites; s++) {
         for (int d = 0; d < NH_DIRECTIONS; d++)

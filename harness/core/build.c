@@ -74,7 +74,7 @@ static nh_val linear(struct nh_builder *b, nh_val x, int weight, const char *bia
 {
     x = matmul_in(b, x);
     int out = b->g->params[weight].rows;
-    int bias_param = bias && b->config->bias ? constant(b, bias, out, 0, NH_ROLE_WEIGHT, where) : -1;
+    int bias_param = bias && b->config->bias ? constant(b, bias, out, 0, role, where) : -1;
     nh_val y = value(b, out, where, role);
     struct nh_rec *r = nh_graph_rec(b->g, NH_OP_LINEAR, y);
     r->in[0] = x, r->par[0] = weight, r->par[1] = bias_param;
@@ -87,9 +87,10 @@ static nh_val norm_over(struct nh_builder *b, nh_val x, int group, bool per_head
     int cols = cols_of(b, x), n = per_head ? group : cols;
     char text[24];
     snprintf(text, sizeof text, "%s.gain", name);
-    int g = constant(b, text, n, gain, NH_ROLE_WEIGHT, where);
+    /* gains and biases are not inputs of products: they are held as what they are added to or multiplied with */
+    int g = constant(b, text, n, gain, NH_ROLE_NORM_OUT, where);
     snprintf(text, sizeof text, "%s.bias", name);
-    int shift = b->config->norm == NH_NORM_LAYER ? constant(b, text, n, 0, NH_ROLE_WEIGHT, where) : -1;
+    int shift = b->config->norm == NH_NORM_LAYER ? constant(b, text, n, 0, NH_ROLE_NORM_OUT, where) : -1;
     nh_val y = value(b, cols, where, NH_ROLE_NORM_OUT);
     struct nh_rec *r = nh_graph_rec(b->g, NH_OP_NORM, y);
     r->in[0] = x, r->par[0] = g, r->par[1] = shift;
@@ -267,7 +268,7 @@ static nh_val embed(struct nh_builder *b, int *table)
     struct nh_rec *r = nh_graph_rec(b->g, NH_OP_EMBED, x);
     r->par[0] = *table, r->par[1] = position;
     /* a constant is held in the format of what it multiplies: sqrt(3072) is 55.5 in bf16 */
-    r->u.embed.scale = nh_round(&b->g->fmt[NH_ROLE_EMBEDDING], nh_init_embed_scale(c));
+    r->u.embed.scale = nh_round(&b->g->fmt[NH_ROLE_EMBEDDING], c->embed_scale);
     step(b, -1, 0, x);
     return x;
 }

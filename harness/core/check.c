@@ -78,7 +78,7 @@ static size_t value_size(const struct nh_graph *g, nh_val v)
 static int adjoint(struct nh_model *m, int first, int end, nh_val from, nh_val to, const double *v, double *jv, double *error)
 {
     struct nh_pass *p;
-    int status = m->core->pass_create(&p, m->exec, first, end, from, to, 1, 1);
+    int status = m->core->pass_create(&p, m->exec, first, end, from, to, 1);
     if (status)
         return status;
     size_t n_in = value_size(m->graph, from), n_out = value_size(m->graph, to);

@@ -40,7 +40,7 @@ struct nh_config {
     bool qk_norm;
     bool scale_after; /**< --score-scale after */
     bool tie, bias;
-    double embed_scale; /**< factor on the embedding output; 1 = none */
+    double embed_scale; /**< factor on the embedding output */
     double post_gain;   /**< factor on the start gain of the norm on a branch's output; 1 = as the layout says */
 
     struct nh_fmt dtype;

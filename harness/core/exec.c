@@ -234,6 +234,8 @@ static double forward(struct nh_exec *x)
     memset(x->bad_value, 0, (size_t)g->n_values * sizeof *x->bad_value);
     for (int r = 0; r < g->n_recs; r++)
         run_forward(x, r);
+    if (g->nll < 0)
+        return 0;
     double sum = 0;
     const real *nll = value_ptr(x, g->nll);
     for (int i = 0; i < g->rows; i++)
@@ -312,14 +314,14 @@ static void pass_destroy(struct nh_pass *p)
     free(p);
 }
 
-static int pass_create(struct nh_pass **out, struct nh_exec *x, int first, int end, nh_val from, nh_val to, int n, int threads)
+static int pass_create(struct nh_pass **out, struct nh_exec *x, int first, int end, nh_val from, nh_val to, int n)
 {
     struct nh_pass *p = calloc(1, sizeof *p);
     size_t nv = (size_t)x->g->n_values + 1;
     if (!p)
         return nh_fail(NH_FAILED, "out of memory for a derivative pass");
     *p = (struct nh_pass){.x = x, .first = first, .end = end, .from = from, .to = to, .max_n = n,
-                          .threads = threads ? threads : 1, .row_block = threads ? x->g->row_block : x->g->rows};
+                          .threads = 1, .row_block = x->g->rows};
     p->at = malloc(nv * sizeof *p->at), p->seen = calloc(nv, 1);
     p->lanes = make_lanes(x, p->threads);
     if (p->at && p->seen && p->lanes) {

@@ -67,8 +67,7 @@ int nh_fmt_parse(struct nh_fmt *out, const char *name)
     f.max = ldexp(2 - ldexp(1, -y), bias);
     f.overflow = ldexp(2 - ldexp(1, -y - 1), bias); /* half an ulp above max; rounds to inf for fp64 */
     if (strcmp(name, "fp8-e4m3") == 0) {
-        /* The top exponent holds numbers as well; only its last pattern is NaN. Max ends in an even bit: a tie goes
-         * down. */
+        /* The top exponent holds numbers too, NaN has its last pattern only. Max ends in an even bit: ties go down. */
         f.has_inf = false;
         f.max = 448;
         f.overflow = nextafter(464, HUGE_VAL);
@@ -108,8 +107,7 @@ static inline double round_one(const struct nh_fmt *f, double x)
     }
     const int shift = 52 - f->man_bits;
     const uint64_t unit = (uint64_t)1 << shift, u = to_bits(x);
-    /* Just under half a unit, and one more where the last kept bit is odd; a carry moves the exponent up as it should.
-     */
+    /* Just under half a unit, and one more where the last kept bit is odd; a carry moves the exponent up. */
     return from_bits((u + ((unit - 1) >> 1) + ((u & unit) != 0 && shift > 0)) & ~(unit - 1));
 }
 

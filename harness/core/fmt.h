@@ -32,8 +32,7 @@ bool nh_fmt_wide(const struct nh_fmt *f);
 /** Rounds one value, exactly, whatever the format. NaN stays NaN; the sign of zero is kept. */
 double nh_round(const struct nh_fmt *f, double x);
 
-/** What rounding a span saw; all fields add up (or are maxima, minima), so that the order of merging is of no account.
- */
+/** What rounding a span saw; fields add up or are maxima and minima, so that the order of merging is of no account. */
 struct nh_span {
     uint64_t total;     /**< values stored */
     uint64_t underflow; /**< non-zero stored as zero */
@@ -59,9 +58,8 @@ void nh_round_f32(const struct nh_fmt *f, float *x, size_t n, struct nh_span *sp
 void nh_round_f64(const struct nh_fmt *f, double *x, size_t n, struct nh_span *span, nh_bad_value *bad, void *arg);
 
 /** round(acc + a*b) with the product exact and one rounding, for acc, a, b values of f; inf and NaN propagate.
- *  Exact for X <= 10, Y <= 25 (so for fp32 too) and for fp64; for X = 11 or Y in 26..50 exact unless the product leaves
- *  the range of double or has bits below 2^-1074; for Y > 50 but fp64 the fused result in double is rounded a second
- * time. */
+ *  Exact for X <= 10 and Y <= 25 (fp32 too) and for fp64. Up to Y = 50 exact unless the product leaves the range of
+ *  double or has bits below 2^-1074. Beyond, but for fp64, the fused result in double is rounded a second time. */
 double nh_fma_round(const struct nh_fmt *f, double acc, double a, double b);
 
 /** nh_fma_round over k = 0..n-1, ascending: acc = round(acc + a[k*stride_a] * b[k*stride_b]). Returns the last acc. */
@@ -70,13 +68,14 @@ double nh_dot_round(const struct nh_fmt *f, double acc, const float *a, size_t s
 double nh_dot_round_f64(const struct nh_fmt *f, double acc, const double *a, size_t stride_a, const double *b,
                         size_t stride_b, size_t n);
 
-/** nh_fma_round for a row of accumulators: acc[j] = round(acc[j] + a*b[j]), j = 0..n-1. With k ascending outside this
- * gives the bits of nh_dot_round, several times faster. f32: nh_fmt_wide(f) must be false. acc and b do not overlap. */
+/** nh_fma_round for a row of accumulators: acc[j] = round(acc[j] + a*b[j]), j = 0..n-1; acc and b do not overlap.
+ *  With k ascending outside, this gives the bits of nh_dot_round, several times faster.
+ *  f32: nh_fmt_wide(f) must be false. */
 void nh_axpy_round(const struct nh_fmt *f, float *acc, float a, const float *b, size_t n);
 void nh_axpy_round_f64(const struct nh_fmt *f, double *acc, double a, const double *b, size_t n);
 
-/** Makes sure that this thread's arithmetic is what rounding relies on: subnormals kept, NaN told from numbers, ties to
- *  even. NH_FAILED where it is not. Costs nothing; to be called at program start. */
+/** Makes sure that the calling thread's arithmetic is what rounding relies on: subnormals kept, NaN told from numbers,
+ *  ties to even. NH_FAILED where it is not. Takes no time; call it at program start. */
 int nh_fmt_self_check(void);
 
 #endif

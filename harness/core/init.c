@@ -122,7 +122,7 @@ double nh_embed_std(const struct nh_config *config)
 double nh_init_embed_scale(const struct nh_config *config)
 {
     bool scaled = config->init == NH_INIT_TRINITY || config->init == NH_INIT_XAVIER;
-    return scaled && config->embed_scale == 1 ? sqrt(config->width) : config->embed_scale;
+    return scaled ? sqrt(config->width) : 1;
 }
 
 double nh_head_std(const struct nh_config *config)

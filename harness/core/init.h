@@ -17,8 +17,8 @@ double nh_weight_std(const struct nh_config *config, enum nh_weight weight, cons
 /** Standard deviation of the stored embeddings, of tokens and of positions. */
 double nh_embed_std(const struct nh_config *config);
 
-/** Factor on the embeddings inside the model: --embed-scale; where that is 1, the recipe's own, sqrt(width) for trinity
- *  and xavier, so that their streams start at RMS 0.4933 and 1. */
+/** The recipe's own factor on the embeddings inside the model, in force where --embed-scale is not given: sqrt(width) for
+ *  trinity and xavier, so that their streams start at RMS 0.4933 and 1; else 1. */
 double nh_init_embed_scale(const struct nh_config *config);
 
 /** Standard deviation of a head of its own (--tie has none). */

@@ -99,13 +99,15 @@ static double through_span(const struct nh_fmt *f, double x)
         double v[9] = {1, 1, 1, 1, x, -1, 1, 1, 1};
         nh_round_f64(f, v, 9, &span, NULL, NULL);
         nh_round_f64(f, &x, 1, &span, NULL, NULL);
-        ck_assert(same(x, v[4]));
+        if (!same(x, v[4]))
+            ck_abort_msg("%s: alone %a, among others %a", f->name, x, v[4]);
         return x;
     }
     float v[9] = {1, 1, 1, 1, (float)x, -1, 1, 1, 1}, one = (float)x;
     nh_round_f32(f, v, 9, &span, NULL, NULL);
     nh_round_f32(f, &one, 1, &span, NULL, NULL);
-    ck_assert(same((double)one, (double)v[4]));
+    if (!same((double)one, (double)v[4]))
+        ck_abort_msg("%s: alone %a, among others %a", f->name, (double)one, (double)v[4]);
     return (double)one;
 }
 
@@ -359,7 +361,8 @@ START_TEST(all_patterns_survive_widening_and_narrowing)
     }
     nh_round_f32(&f, wide, n, &span, NULL, NULL);
     for (unsigned u = 0; u < n; u++)
-        ck_assert(same((double)wide[u], decode(u, narrow[_i].x, narrow[_i].y)));
+        if (!same((double)wide[u], decode(u, narrow[_i].x, narrow[_i].y)))
+            ck_abort_msg("%s: %x became %a", f.name, u, (double)wide[u]);
     const uint64_t tail = (uint64_t)1 << narrow[_i].y;
     ck_assert_uint_eq(span.nonfinite, 2 * tail);
     ck_assert_uint_eq(span.subnormal, 2 * (tail - 1));
@@ -499,7 +502,8 @@ START_TEST(wide_formats_agree_with_mpfr)
             check_rounds_to(&f, v, expected);
             struct nh_span span = nh_span_zero();
             nh_round_f64(&f, &v, 1, &span, NULL, NULL);
-            ck_assert_msg(same(v, expected), "%s", f.name);
+            if (!same(v, expected))
+                ck_abort_msg("%s in the double core: %a, expected %a", f.name, v, expected);
         }
     }
 }
@@ -720,7 +724,8 @@ static void check_span(const struct nh_fmt *f, const struct nh_span *got, const 
 
 static void check_heard(const struct heard *got, const struct heard *expected)
 {
-    ck_assert_uint_eq(got->n, expected->n);
+    if (got->n != expected->n)
+        ck_abort_msg("%zu non-finite values were reported, not %zu", got->n, expected->n);
     for (size_t i = 0; i < got->n; i++)
         if (got->index[i] != expected->index[i] || !same(got->before[i], expected->before[i]))
             ck_abort_msg("non-finite value %zu was reported as index %zu", expected->index[i], got->index[i]);
@@ -786,8 +791,9 @@ static void check_one_span(const struct nh_fmt *f, const double *source, size_t 
             if (!same(pass ? x64[offset + i] : (double)x32[offset + i], nh_round(f, seen[i])))
                 ck_abort_msg("%s: value %zu of %zu, %a, became %a", f->name, i, n, seen[i],
                              pass ? x64[offset + i] : (double)x32[offset + i]);
-        ck_assert(x64[offset + n] == guard && (double)x32[offset + n] == guard);
-        ck_assert(offset == 0 || (x64[offset - 1] == guard && (double)x32[offset - 1] == guard));
+        const bool kept = x64[offset + n] == guard && (double)x32[offset + n] == guard;
+        if (!kept || (offset > 0 && (x64[offset - 1] != guard || (double)x32[offset - 1] != guard)))
+            ck_abort_msg("%s: wrote outside %zu values", f->name, n);
     }
 }
 

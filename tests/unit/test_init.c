@@ -90,8 +90,6 @@ START_TEST(deviations)
         assert_std(&c, w, 0.4932892 / sqrt(d));
     ck_assert_double_eq_tol(nh_embed_std(&c) * nh_init_embed_scale(&c), 0.49329, 5e-6);
     ck_assert_double_eq_tol(nh_head_std(&c) * nh_head_std(&c) * d, 0.2433, 5e-5);
-    c.embed_scale = 3;
-    ck_assert_double_eq(nh_init_embed_scale(&c), 3);
 
     c = config_of(NH_INIT_PANGU);
     for (enum nh_weight w = NH_W_Q; w <= NH_W_OUT; w++)

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/** Whole models for tests, from the words of a command line. What goes wrong here aborts: it may run in several threads. */
+#ifndef NH_MODEL_CONFIG_H
+#define NH_MODEL_CONFIG_H
+
+#include "harness/cli/options.h"
+#include "harness/core/err.h"
+#include "harness/core/model.h"
+#include "harness/data/data.h"
+#include "layouts/layout.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static inline void must(int status)
+{
+    if (status == NH_OK)
+        return;
+    fprintf(stderr, "%s\n", nh_error());
+    abort();
+}
+
+static inline void *zeros(size_t n, size_t size)
+{
+    void *p = calloc(n + 1, size);
+    if (!p)
+        abort();
+    return p;
+}
+
+/** The configuration of `harness WORDS`; sizes that are up to the data are 2 sequences of 8 tokens below 32. One thread,
+ *  unless words say otherwise. */
+static inline struct nh_config config_of(const char *words)
+{
+    char copy[512], *argv[64] = {0}, *rest = copy;
+    int argc = 0;
+    if (snprintf(copy, sizeof copy, "%s", words) >= (int)sizeof copy)
+        abort();
+    for (char *word; (word = strsep(&rest, " ")) != NULL;)
+        if (*word && argc < 64)
+            argv[argc++] = word;
+    struct nh_options o;
+    must(nh_options_parse(&o, argc, argv));
+    struct nh_config c = o.config;
+    c.threads = nh_options_given(&o, "threads") ? c.threads : 1;
+    c.batch = c.batch ? c.batch : 2, c.seq = c.seq ? c.seq : 8, c.vocab = c.vocab ? c.vocab : 32;
+    c.data = c.out = c.label = NULL; /* they point into copy */
+    return c;
+}
+
+/** The first batch of the source uniform; to be freed. */
+static inline int *tokens_of(const struct nh_config *c)
+{
+    struct nh_data *data;
+    struct nh_data_request request = {.seq = c->seq, .batch = c->batch, .vocab = c->vocab, .seed = c->data_seed};
+    int *tokens = zeros((size_t)c->batch * (size_t)c->seq, sizeof *tokens);
+    must(nh_data_open(&data, "uniform", &request));
+    must(nh_data_batch(data, 0, tokens));
+    nh_data_close(data);
+    return tokens;
+}
+
+/** A model that reads the first batch of the source uniform. */
+static inline struct nh_model model_of(const struct nh_config *c, bool gradients)
+{
+    struct nh_model m;
+    int *tokens = tokens_of(c);
+    must(nh_model_create(&m, c, c->batch, c->seq, c->vocab, tokens, gradients));
+    free(tokens);
+    return m;
+}
+
+static inline size_t value_size(const struct nh_graph *g, nh_val v)
+{
+    return (size_t)g->rows * (size_t)g->values[v].cols;
+}
+
+static inline size_t param_size(const struct nh_graph *g, int param)
+{
+    return (size_t)g->params[param].rows * (size_t)g->params[param].cols;
+}
+
+/** A value, to be freed. */
+static inline double *value_of(const struct nh_model *m, nh_val v)
+{
+    double *x = zeros(value_size(m->graph, v), sizeof *x);
+    m->core->read(m->exec, v, x);
+    return x;
+}
+
+/** A parameter, to be freed. */
+static inline double *param_of(const struct nh_model *m, int param)
+{
+    double *w = zeros(param_size(m->graph, param), sizeof *w);
+    m->core->read_param(m->exec, param, w);
+    return w;
+}
+
+/** True where a parameter's name, behind "layers.N." if that is there, is this one. */
+static inline bool is_named(const struct nh_graph *g, int param, const char *name)
+{
+    const char *own = g->params[param].name, *dot = own;
+    if (strncmp(own, "layers.", 7) == 0 && (dot = strchr(own + 7, '.')) != NULL)
+        own = dot + 1;
+    return strcmp(own, name) == 0;
+}
+
+/** Sets all values of the parameters of this name, in all layers; returns how many parameters there are. */
+static inline int fill_params(struct nh_model *m, const char *name, double value)
+{
+    int n = 0;
+    for (int p = 0; p < m->graph->n_params; p++) {
+        if (!is_named(m->graph, p, name))
+            continue;
+        double *w = zeros(param_size(m->graph, p), sizeof *w);
+        for (size_t i = 0; i < param_size(m->graph, p); i++)
+            w[i] = value;
+        m->core->set_param(m->exec, p, w);
+        free(w);
+        n++;
+    }
+    return n;
+}
+
+#endif
