@@ -109,14 +109,6 @@ void nh_writer_count(struct nh_writer *w, enum nh_column_id column, uint64_t val
     c->length = nh_number_count(c->text, value);
 }
 
-/* RFC 4180 asks for quotes around commas, quotes and line ends; blanks at an end would be lost in readers that trim. */
-static bool needs_quotes(const char *text, size_t length)
-{
-    static const char blanks[] = " \t";
-    return length > 0 && (text[strcspn(text, ",\"\r\n")] != '\0' || strchr(blanks, text[0]) != NULL ||
-                          strchr(blanks, text[length - 1]) != NULL);
-}
-
 void nh_writer_text(struct nh_writer *w, enum nh_column_id column, const char *value)
 {
     struct cell *c = cell(w, column, nh_columns[column].type == NH_TYPE_TEXT);
@@ -131,7 +123,7 @@ void nh_writer_text(struct nh_writer *w, enum nh_column_id column, const char *v
         c->text = text;
         c->capacity = most;
     }
-    if (length > 0 && needs_quotes(value, length)) {
+    if (length > 0 && strpbrk(value, ",\"\r\n")) { /* RFC 4180 asks for quotes around these and no others */
         c->length = csv_write(c->text, c->capacity, value, length);
     } else {
         if (length > 0)

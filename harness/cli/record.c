@@ -130,10 +130,12 @@ static int write_sites(const struct nh_run *run)
         nh_writer_count(w, NH_SITES_UNDERFLOW, c->underflow);
         nh_writer_count(w, NH_SITES_SUBNORMAL, c->subnormal);
         nh_writer_count(w, NH_SITES_TOTAL, c->total);
-        nh_writer_real(w, NH_SITES_MAX_ABS, c->max_abs);
+        bool nothing_but_nan = c->max_abs == 0 && c->overflow + c->nan_made + c->propagated >= c->total;
+        double max_abs = nothing_but_nan ? (double)NAN : c->max_abs;
+        nh_writer_real(w, NH_SITES_MAX_ABS, max_abs);
         if (isfinite(c->min_abs)) /* inf = every value is zero: there is no smallest */
             nh_writer_real(w, NH_SITES_MIN_ABS, c->min_abs);
-        nh_writer_real(w, NH_SITES_HEADROOM_BITS, nh_headroom_bits(nh_site_format(g, i / NH_DIRECTIONS, d), c->max_abs));
+        nh_writer_real(w, NH_SITES_HEADROOM_BITS, nh_headroom_bits(nh_site_format(g, i / NH_DIRECTIONS, d), max_abs));
         status = nh_writer_row(w);
     }
     return end_table(w, status);

@@ -41,7 +41,7 @@ static void print_row(const struct nh_run *run, int k)
             continue;
         double v = cell(run, k, columns[c].column);
         if (run->rows.measured[(size_t)k * NH_COLUMN_COUNT + (size_t)columns[c].column])
-            printf(" %10.4g", v);
+            printf(" %10.4g", isnan(v) ? (double)NAN : v); /* without a sign */
         else
             printf(" %10s", "");
     }
@@ -105,5 +105,5 @@ void nh_report_run(const struct nh_run *run)
         printf("first     %s at layer %d, %s, %s (value %.6g before it was rounded)\n", nh_offence_names[first.kind], s->layer,
                nh_sublayer_names[s->sublayer], nh_site_names[s->name], first.value);
     }
-    printf("status    %s, loss %.6g, %.2f s\nresults   %s\n", nh_run_status_names[run->status], run->loss, run->wall_s, run->dir);
+    printf("status    %s, loss %.6g, %.2f s\nresults   %s\n", nh_run_status_names[run->status], isnan(run->loss) ? (double)NAN : run->loss, run->wall_s, run->dir);
 }

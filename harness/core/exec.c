@@ -500,6 +500,13 @@ static struct nh_moments moments(struct nh_exec *x, nh_val v)
         }
     }
     free(direction);
+    if (isnan(m.sum_sq)) { /* a maximum passes over NaN: 0 would be no maximum if there is nothing else */
+        bool other = false;
+        for (int r = 0; r < g->rows && !other; r++)
+            for (size_t c = 0; c < cols && !other; c++)
+                other = !isnan(row_ptr(x, v, r)[c]);
+        m.max_abs = other ? m.max_abs : (double)NAN;
+    }
     m.token_cos = g->seq > 1 ? (cos_sum / g->batch - g->seq) / ((double)g->seq * (g->seq - 1)) : (double)NAN;
     return m;
 }

@@ -121,8 +121,8 @@ static void fwd(const struct unit *u)
                 out[c] += bias[c];
             if (t.overflow && s.statistics++ == 0)
                 s.statistics_row = (size_t)i;
-            /* zeros are looked for where they may be: behind dead statistics, or where the first output underflows */
-            if (t.rstd == 0 || (double)r_abs(out[0] - (bias ? bias[0] : 0)) < f->min_normal)
+            /* zeros are looked for where the first output is one */
+            if ((real)nh_round(f, (double)out[0]) == (bias ? bias[0] : 0))
                 s.zero_made += dead(f, in, out, bias, n, layer);
         }
     NH_T(nh_store)(&s);

@@ -63,6 +63,8 @@ void NH_T(nh_tally)(const struct store *s, struct tally *t)
     struct nh_span span = nh_span_zero();
     struct bad bad = {s, &t->counts, &t->first, 0, s->cols};
     nh_bad_value *hear = s->counted ? classify : NULL;
+    if (s->statistics) /* they came before the values of their row */
+        note_first(&t->first, s, NH_OVERFLOW, (uint64_t)(s->statistics_row * s->width), (double)INFINITY);
     if (s->ld == s->cols) {
         nh_round_real(s->fmt, s->p, s->rows * s->cols, &span, hear, &bad);
     } else {
@@ -74,8 +76,6 @@ void NH_T(nh_tally)(const struct store *s, struct tally *t)
                           .zero_made = s->zero_made};
     merge_counts(&t->counts, &c);
     t->nonfinite += span.nonfinite;
-    if (s->statistics)
-        note_first(&t->first, s, NH_OVERFLOW, (uint64_t)(s->statistics_row * s->width), (double)INFINITY);
 }
 
 void NH_T(nh_tally_commit)(const struct store *s, const struct tally *t)

@@ -148,14 +148,19 @@ END_TEST
 
 START_TEST(open_quote_does_not_eat_the_memory)
 {
-    const size_t n = 5 << 20;
+    const size_t n = 8 << 20;
     char *text = malloc(n);
     ck_assert_ptr_nonnull(text);
     memset(text, 'x', n);
     memcpy(text, "a\n1\n\"2", 6);
     for (size_t i = 99; i < n; i += 100)
         text[i] = '\n';
-    refused(text, n, "line 3 ");
+    struct nh_reader *r;
+    ck_assert_int_eq(open_bytes(&r, text, n), NH_OK);
+    ck_assert_int_eq(rows(r), NH_FAILED);
+    ck_assert_msg(strstr(nh_error(), "line 3 ") != NULL, "%s", nh_error());
+    ck_assert_int_lt(ftell(stream), 4 << 20); /* refused long before the end */
+    close_stream(r);
     free(text);
 }
 END_TEST

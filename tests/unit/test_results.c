@@ -88,13 +88,14 @@ START_TEST(no_csv_appears_before_the_commit)
     struct nh_writer *w;
     ok(nh_writer_create(&w, folder, NH_TABLE_CONFIG));
     nh_writer_text(w, NH_CONFIG_RUN, "r");
+    nh_writer_text(w, NH_CONFIG_OPTION, " no 'quotes' #");
     ok(nh_writer_row(w));
     ck_assert(!exists("config.csv"));
     ck_assert(exists("config.csv.part"));
     ok(nh_writer_commit(w));
     ck_assert(!exists("config.csv.part"));
     nh_writer_destroy(w);
-    content_is("config.csv", "run,option,value\nr,,\n");
+    content_is("config.csv", "run,option,value\nr, no 'quotes' #,\n");
 }
 END_TEST
 
