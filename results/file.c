@@ -53,7 +53,8 @@ static const char *advice(int error)
 
 static int fail(const char *what, const char *path, int error)
 {
-    return nh_fail(NH_FAILED, "cannot %s %s: %s; %s", what, path, strerror(error), advice(error));
+    nh_fail(NH_FAILED, "cannot %s %s: %s; %s", what, path, strerror(error), advice(error));
+    return NH_FAILED;
 }
 
 static bool is_dir(const char *path)

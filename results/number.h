@@ -9,9 +9,8 @@
 
 enum { NH_NUMBER_SIZE = 32 }; /**< room for any number and its final NUL */
 
-/** The shortest decimal that reads back to the same double, the nearest of them to it; at most 17 digits.
- *  Whole numbers have no point; exponents (two digits at least) outside 1e-4 <= |x| < 1e16; "nan" "inf" "-inf" "-0".
- *  Returns the length; text is NUL-terminated. */
+/** A decimal that reads back to the same double, in as few digits as printf needs for that; at most 17.
+ *  Whole numbers have no point; "nan" "inf" "-inf" "-0". Returns the length; text is NUL-terminated. */
 size_t nh_number_real(char text[NH_NUMBER_SIZE], double x);
 
 /** Integers in decimal. Returns the length; text is NUL-terminated. */

@@ -44,7 +44,8 @@ struct nh_reader {
 
 static int out_of_memory(const char *name)
 {
-    return nh_fail(NH_FAILED, "cannot read %s: out of memory", name);
+    nh_fail(NH_FAILED, "cannot read %s: out of memory", name);
+    return NH_FAILED;
 }
 
 /* Text of the file fit for an error sentence: short, no control characters. */

@@ -9,6 +9,7 @@
 #include "harness/core/err.h"
 
 #include <check.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -219,9 +220,9 @@ static inline void assert_all_same(const double *got, const double *expected, si
 
 #define assert_count(o, name, field, expected)                                                                         \
     do {                                                                                                               \
-        unsigned long long got_ = op_counts(o, name)->field, expected_ = (expected);                                   \
-        ck_assert_msg(got_ == expected_, "%s at %s is %llu, expected %llu", #field, nh_site_names[name], got_,         \
-                      expected_);                                                                                      \
+        uint64_t got_ = op_counts(o, name)->field, expected_ = (expected);                                             \
+        ck_assert_msg(got_ == expected_, "%s at %s is %" PRIu64 ", expected %" PRIu64, #field, nh_site_names[name],    \
+                      got_, expected_);                                                                                \
     } while (0)
 
 /** The counts that speak of trouble at one site. */
