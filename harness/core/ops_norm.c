@@ -21,6 +21,16 @@ static real sum_of(const real *x, int n)
     return s;
 }
 
+/** In two passes: the rounding of the first sum is taken out by the second, so that a constant row is its mean. */
+static real mean_of(const real *x, int n)
+{
+    real mean = sum_of(x, n) / (real)n, rest = 0;
+#pragma omp simd reduction(+ : rest)
+    for (int i = 0; i < n; i++)
+        rest += x[i] - mean;
+    return mean + rest / (real)n;
+}
+
 static real sum_of_squares(const real *x, int n, real mean)
 {
     real s = 0;
@@ -60,7 +70,7 @@ static struct stats row_stats(const struct nh_exec *x, const struct nh_rec *r, c
     if (g->norm_stat_dtype) {
         s = narrow_stats(&g->fmt[NH_ROLE_NORM_STAT], row, n, layer, g->eps);
     } else {
-        s.mean = layer ? sum_of(row, n) / (real)n : 0;
+        s.mean = layer ? mean_of(row, n) : 0;
         real sq = sum_of_squares(row, n, s.mean);
         s.rstd = 1 / r_sqrt(sq / (real)n + (real)g->eps);
         s.overflow = !isfinite(s.mean) || !isfinite(sq);
@@ -80,13 +90,13 @@ static unsigned depends_fwd(const struct unit *u, size_t row, size_t col)
 }
 
 /** True where the whole group came out as zero (as the bias) although it is finite and not constant. */
-static bool dead(const struct nh_fmt *f, const real *x, const real *y, const real *bias, int n, bool layer)
+static bool dead(const struct nh_fmt *f, const real *x, const real *y, const real *gain, const real *bias, int n, bool layer)
 {
     bool same = true, varied = false;
     for (int i = 0; i < n && same; i++)
         same = (real)nh_round(f, (double)y[i]) == (bias ? bias[i] : 0);
     for (int i = 0; i < n && !varied; i++)
-        varied = x[i] != (layer ? x[0] : 0);
+        varied = gain[i] != 0 && x[i] != (layer ? x[0] : 0);
     return same && varied && flags_of(x, (size_t)n, 1) == 0;
 }
 
@@ -123,7 +133,7 @@ static void fwd(const struct unit *u)
                 s.statistics_row = (size_t)i;
             /* zeros are looked for where the first output is one */
             if ((real)nh_round(f, (double)out[0]) == (bias ? bias[0] : 0))
-                s.zero_made += dead(f, in, out, bias, n, layer);
+                s.zero_made += dead(f, in, out, gain, bias, n, layer);
         }
     NH_T(nh_store)(&s);
 }

@@ -248,12 +248,21 @@ static int vjp_units(const struct nh_exec *x, const struct nh_rec *r, const stru
     return x->g->batch * r->u.sdpa.kv_heads;
 }
 
-/** Cotangent of scores from that of probabilities, in place of dp: p (dp - sum p dp), row by row. */
+/** Adds the flags of a stored row to those that later stores depend on; only where something was not finite. */
+static void note_row(const struct unit *u, const struct row_store *stored, const real *row, int n)
+{
+    if (stored->t.nonfinite)
+        u->lane->flags[0] |= (unsigned char)flags_of(row, (size_t)n, 1);
+}
+
+/** Cotangent of scores from that of probabilities, in place of dp: p (dp - sum p dp), row by row. The flags of the head, in
+ *  lane->flags[0], take up what is not finite in them. */
 static void softmax_vjp(const struct block *b, const real *p, real *dp)
 {
     const struct unit *u = b->u;
     const struct nh_rec *r = u->r;
     bool scaled = r->u.sdpa.site_qk >= 0, counted = u->p->counted;
+    unsigned char broken = u->lane->flags[0];
     real scale = (real)r->u.sdpa.scale;
     struct row_store dprobs = row_store(b, r->u.sdpa.site_probs, STAGE_QK, NH_BWD, depends_noted, true, true);
     struct row_store dscores = row_store(b, r->u.sdpa.site_scores, STAGE_SCORES, NH_BWD, depends_noted, false, true);
@@ -263,8 +272,10 @@ static void softmax_vjp(const struct block *b, const real *p, real *dp)
         real *d = dp + (size_t)i * b->ld, along = 0;
         const real *q = p + (size_t)i * b->ld;
         int from = seen_from(b, i), to = seen_to(b, i);
+        unsigned char inputs = u->lane->flags[0];
         if (counted)
             store_row(&dprobs, b, i, d);
+        note_row(u, &dprobs, d + from, to - from);
 #pragma omp simd reduction(+ : along)
         for (int j = from; j < to; j++)
             along += q[j] * d[j];
@@ -272,6 +283,7 @@ static void softmax_vjp(const struct block *b, const real *p, real *dp)
             d[j] = q[j] * (d[j] - along);
         if (counted)
             store_row(&dscores, b, i, d);
+        note_row(u, &dscores, d + from, to - from);
         for (int j = from; j < to && scaled; j++)
             d[j] *= scale;
         if (counted && scaled)
@@ -280,7 +292,10 @@ static void softmax_vjp(const struct block *b, const real *p, real *dp)
             d[j] = 0;
         for (int j = to; j < b->cols; j++)
             d[j] = 0;
+        broken |= u->lane->flags[0];
+        u->lane->flags[0] = inputs; /* the next row has not seen this one */
     }
+    u->lane->flags[0] = broken;
     if (!counted)
         return;
     NH_T(nh_tally_commit)(&dprobs.s, &dprobs.t);
@@ -303,6 +318,7 @@ static void vjp_sample(const struct unit *u, int batch, int kv, int s)
         memset(dk + (size_t)t * ld_k, 0, (size_t)dh * sizeof *dk);
         memset(dv + (size_t)t * ld_v, 0, (size_t)dh * sizeof *dv);
     }
+    unsigned char all_flags = 0; /* of the heads that share these keys and values */
     for (int h = kv * group; h < (kv + 1) * group; h++) {
         struct block whole = block_at(u, batch, h, 0);
         unsigned char flags = counted ? (unsigned char)head_flags(&whole, s) : 0;
@@ -315,6 +331,7 @@ static void vjp_sample(const struct unit *u, int batch, int kv, int s)
                  b.ld);
             gemm(x, counted, true, false, b.cols, dh, b.rows, p, b.ld, d_out, stride(&b, -1), true, dv + (size_t)b.j0 * ld_v, ld_v);
             softmax_vjp(&b, p, dp);
+            all_flags |= u->lane->flags[0];
             gemm(x, counted, true, false, b.cols, dh, b.rows, dp, b.ld, head_row(&b, 0, i0), stride(&b, 0), true,
                  dk + (size_t)b.j0 * ld_k, ld_k);
             struct rows part = {.s = s, .r0 = batch * seq + b.i0, .r1 = batch * seq + b.i1, .c0 = h * dh, .c1 = (h + 1) * dh};
@@ -324,6 +341,7 @@ static void vjp_sample(const struct unit *u, int batch, int kv, int s)
             NH_T(nh_cotangent_done)(u, r->in[0], part, dq, ld_q, depends_noted, true);
         }
     }
+    u->lane->flags[0] = all_flags;
     NH_T(nh_cotangent_done)(u, r->in[1], all, dk, ld_k, depends_noted, true);
     NH_T(nh_cotangent_done)(u, r->in[2], all, dv, ld_v, depends_noted, true);
 }

@@ -64,9 +64,9 @@ static inline float r_exp(float x)
     i -= 0x4b400000; /* the integer n */
     int32_t half = i >> 1;
     float s0, s1;
-    bits = (half + 127) * (1 << 23);
+    bits = (int32_t)((uint32_t)(half + 127) << 23);
     memcpy(&s0, &bits, sizeof s0);
-    bits = (i - half + 127) * (1 << 23);
+    bits = (int32_t)((uint32_t)(i - half + 127) << 23);
     memcpy(&s1, &bits, sizeof s1);
     return p * s0 * s1;
 }

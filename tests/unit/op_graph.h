@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-/** A few operations on given tensors, for tests; and a plain store, which rounds and counts one value as the definitions of the
- *  counters say. An input is an embedding with a table of its own, row i of the tensor being token i: so what is not
- *  finite in it is known to its readers. What goes wrong in the set-up aborts. */
+/** A few operations on given tensors, for tests; and a plain store, which rounds and counts one value as the
+ * definitions of the counters say. An input is an embedding with a table of its own, row i of the tensor being token i:
+ * so what is not finite in it is known to its readers. What goes wrong in the set-up aborts. */
 #ifndef NH_OP_GRAPH_H
 #define NH_OP_GRAPH_H
 
@@ -58,7 +58,8 @@ static inline int op_site(struct op_graph *o, enum nh_site_name name, enum nh_ro
     return nh_graph_site(o->g, 1, NH_SUB_ATTN, name, role);
 }
 
-static inline struct nh_rec *op_rec(struct op_graph *o, enum nh_op op, int cols, enum nh_site_name name, enum nh_role role)
+static inline struct nh_rec *op_rec(struct op_graph *o, enum nh_op op, int cols, enum nh_site_name name,
+                                    enum nh_role role)
 {
     return nh_graph_rec(o->g, op, nh_graph_value(o->g, cols, op_site(o, name, role), role));
 }
@@ -201,6 +202,8 @@ static inline const struct nh_counts *op_counts(const struct op_graph *o, enum n
 
 /* ---- comparing ---- */
 
+#define NOT_A_NUMBER ((double)NAN) /* for tables */
+
 static inline bool same_bits(double a, double b)
 {
     return (isnan(a) && isnan(b)) || memcmp(&a, &b, sizeof a) == 0;
@@ -226,8 +229,8 @@ static inline void assert_all_same(const double *got, const double *expected, si
     } while (0)
 
 /** The counts that speak of trouble at one site. */
-static inline void assert_trouble(const struct op_graph *o, enum nh_site_name name, uint64_t overflow, uint64_t nan_made,
-                                  uint64_t propagated, uint64_t zero_made)
+static inline void assert_trouble(const struct op_graph *o, enum nh_site_name name, uint64_t overflow,
+                                  uint64_t nan_made, uint64_t propagated, uint64_t zero_made)
 {
     assert_count(o, name, overflow, overflow);
     assert_count(o, name, nan_made, nan_made);
@@ -315,8 +318,8 @@ static inline double in_type(const struct op_graph *o, double x)
 }
 
 /** Sum of n products, acc = round(acc + a b) where sums are kept in the format; else sums must be exact in the type. */
-static inline double plain_dot(const struct op_graph *o, int n, const double *a, int step_a, const double *b, int step_b,
-                               unsigned *inputs, bool *ran_over)
+static inline double plain_dot(const struct op_graph *o, int n, const double *a, int step_a, const double *b,
+                               int step_b, unsigned *inputs, bool *ran_over)
 {
     double acc = 0;
     *inputs = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-/** Causal attention on given queries, keys and values: where the scale stands, masks and windows, softmax of rows that are not
- *  finite, QK-norm; and bits, counters and first offender against a plain unfused reference. */
+/** Causal attention on given queries, keys and values: where the scale stands, masks and windows, softmax of rows that
+ * are not finite, QK-norm; and bits, counters and first offender against a plain unfused reference. */
 #include "tests/unit/op_graph.h"
 
 enum { MOST = 1 << 13, SEQ = 70 };
@@ -14,7 +14,8 @@ struct shape {
 static struct op_graph attend_with(const struct nh_config *c, const struct shape *s, int threads, bool gradients)
 {
     struct op_graph o = op_new(c, s->batch, s->seq);
-    nh_val qs = op_input(&o, s->heads * s->dim, NH_ROLE_MATMUL_IN), ks = op_input(&o, s->kv_heads * s->dim, NH_ROLE_MATMUL_IN);
+    nh_val qs = op_input(&o, s->heads * s->dim, NH_ROLE_MATMUL_IN),
+           ks = op_input(&o, s->kv_heads * s->dim, NH_ROLE_MATMUL_IN);
     nh_val vs = op_input(&o, s->kv_heads * s->dim, NH_ROLE_MATMUL_IN), scaled = qs;
     if (!s->after)
         scaled = op_axpby(&o, 1 / sqrt(s->dim), qs, 0, -1, NH_SITE_Q_SCALE, NH_ROLE_ACTIVATION);
@@ -50,7 +51,7 @@ static uint64_t visible(const struct shape *s)
 
 /* ---- before or after the product ---- */
 
-/* ggml-org/llama.cpp#8412: q.k = 128 * 23^2 = 67712 */
+/* q.k = 128 * 23^2 = 67712 */
 START_TEST(scores_overflow_where_the_scale_stands_after_the_product)
 {
     struct nh_config c = op_config("fp16");
@@ -114,7 +115,11 @@ START_TEST(causal_uniform_rows_are_exact)
     static const struct {
         const char *dtype;
         double third;
-    } cases[] = {{"fp16", 0.333251953125}, {"bf16", 0.333984375}, {"fp32", 1 / 3.0f}, {"e4m3", 0.34375}, {"fp64", 1 / 3.0}};
+    } cases[] = {{"fp16", 0.333251953125},
+                 {"bf16", 0.333984375},
+                 {"fp32", (double)(1 / 3.0f)},
+                 {"e4m3", 0.34375},
+                 {"fp64", 1 / 3.0}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (int after = 0; after < 2; after++) {
             struct nh_config c = op_config(cases[i].dtype);
@@ -139,7 +144,8 @@ START_TEST(only_visible_entries_are_counted)
     fill(q, MOST, 1), fill(k, MOST, 1), fill(v, MOST, 1);
     for (size_t i = 0; i < sizeof windows / sizeof *windows; i++)
         for (int seq = 1; seq <= SEQ; seq += 23) {
-            struct shape s = {.batch = 2, .seq = seq, .heads = 4, .kv_heads = 2, .dim = 4, .window = windows[i], .after = true};
+            struct shape s = {
+                .batch = 2, .seq = seq, .heads = 4, .kv_heads = 2, .dim = 4, .window = windows[i], .after = true};
             struct op_graph o = attend(&c, &s);
             assert_count(&o, NH_SITE_QK, total, visible(&s));
             assert_count(&o, NH_SITE_SCORES, total, visible(&s));
@@ -252,7 +258,7 @@ END_TEST
 
 START_TEST(inf_in_a_later_value_does_not_leak_into_earlier_rows)
 {
-    static const double bad[] = {HUGE_VAL, -HUGE_VAL, NAN};
+    static const double bad[] = {HUGE_VAL, -HUGE_VAL, NOT_A_NUMBER};
     for (enum nh_width_of accum = NH_WIDE_FP32; accum <= NH_WIDE_DTYPE; accum++)
         for (int window = 0; window <= 5; window += 5) {
             struct nh_config c = op_config("fp16");
@@ -273,6 +279,29 @@ START_TEST(inf_in_a_later_value_does_not_leak_into_earlier_rows)
             assert_trouble(&o, NH_SITE_ATTN_V, 0, 0, n, 0);
             op_free(&o);
         }
+}
+END_TEST
+
+/* 1/15 rounds up to 9/128 in e4m3: the average of fifteen values of 240 is 253 */
+START_TEST(average_beyond_the_format_is_new_where_the_inf_lies_outside_the_window)
+{
+    for (enum nh_width_of accum = NH_WIDE_FP32; accum <= NH_WIDE_DTYPE; accum++) {
+        struct nh_config c = op_config("e4m3");
+        c.accum = accum;
+        struct shape s = {.batch = 1, .seq = 20, .heads = 1, .kv_heads = 1, .dim = 2, .window = 15};
+        fill(q, 40, 0), fill(k, 40, 1), fill(v, 40, 240);
+        v[0] = HUGE_VAL; /* key 0: rows 0 .. 14 */
+        struct op_graph o = attend(&c, &s);
+        for (int t = 0; t < 20; t++)
+            assert_same(y[2 * t], t < 15 ? HUGE_VAL : y[2 * 19]);
+        assert_count(&o, NH_SITE_ATTN_V, propagated, 15);
+        if (accum == NH_WIDE_FP32) {
+            assert_same(y[2 * 19], HUGE_VAL);
+            assert_count(&o, NH_SITE_ATTN_V, overflow, 6 + 5); /* column 1 from row 14 on, column 0 from row 15 on */
+            assert_first(&o, NH_OVERFLOW, NH_SITE_ATTN_V, 14 * 2 + 1, 253.125);
+        }
+        op_free(&o);
+    }
 }
 END_TEST
 
@@ -321,15 +350,50 @@ START_TEST(backward_pass_does_not_count_forward_sites_again)
         ck_assert_uint_eq(before[i].underflow, c2->underflow);
         ck_assert_uint_eq(before[i].subnormal, c2->subnormal);
         if (i < 3) /* one gradient for each visible entry */
-            ck_assert_uint_eq(c2[NH_BWD - NH_FWD].total, visible(&s));
+            ck_assert_uint_eq(c2[NH_BWD].total, visible(&s));
     }
     op_free(&o);
 }
 END_TEST
 
+/* dv = p dout is inf and dk NaN (inf - inf) for the shared head, because of one head of queries or of the other */
+START_TEST(inf_gradient_of_one_head_is_not_made_by_the_keys_that_it_shares)
+{
+    struct nh_config c = op_config("fp16");
+    struct shape s = {.batch = 1, .seq = 2, .heads = 2, .kv_heads = 1, .dim = 2, .after = true};
+    fill(q, 8, 1), fill(k, 4, 1), fill(v, 4, 1);
+    for (int head = 0; head < 2; head++) {
+        struct op_graph o = op_new(&c, 1, 2);
+        nh_val qs = op_input(&o, 4, NH_ROLE_MATMUL_IN), ks = op_input(&o, 2, NH_ROLE_MATMUL_IN);
+        nh_val vs = op_input(&o, 2, NH_ROLE_MATMUL_IN), heads = op_sdpa(&o, qs, ks, vs, s.dim, 0, s.after);
+        o.g->exit_value = op_axpby(&o, 4, heads, 0, -1, NH_SITE_RESIDUAL, NH_ROLE_RESIDUAL);
+        o.g->head_rec = o.g->n_recs;
+        op_close_with(&o, 1, true);
+        op_set(&o, qs, q);
+        op_set(&o, ks, k);
+        op_set(&o, vs, v);
+        op_run(&o);
+        fill(want, 8, 1);
+        want[4 + 2 * head] = 60000; /* times 4 it leaves fp16 */
+        o.core->backward(o.x, 1, want);
+        ck_assert_uint_eq(op_counts(&o, NH_SITE_ATTN_V)[NH_BWD].overflow, 1);
+        const struct nh_counts *inputs = &op_counts(&o, NH_SITE_EMBED)[NH_BWD];
+        ck_assert_uint_eq(inputs->overflow, 0);
+        ck_assert_uint_gt(inputs->propagated, 0);
+        struct nh_first f = o.core->first(o.x, NH_BWD);
+        ck_assert_int_eq(f.kind, NH_OVERFLOW);
+        ck_assert_int_eq(o.g->sites[f.site].name, NH_SITE_ATTN_V);
+        ck_assert_uint_eq(f.index, 4 + 2 * (unsigned)head);
+        ck_assert_double_eq(f.value, 240000);
+        op_free(&o);
+    }
+}
+END_TEST
+
 /* ---- QK-norm ---- */
 
-/** Largest score of attention over products of x with fixed weights times `factor`, per-head RMSNorm on q and k or none. */
+/** Largest score of attention over products of x with fixed weights times `factor`, per-head RMSNorm on q and k or
+ * none. */
 static double largest_score(const char *dtype, int dim, bool norms, double factor, double *out)
 {
     enum { T = 24, IN = 16, HEADS = 2 };
@@ -418,7 +482,8 @@ static struct sites sites_of(const struct op_graph *o)
     };
 }
 
-/** True where rounding p could go either way, given that exp and the sum of a row carry errors of the executor's type. */
+/** True where rounding p could go either way, given that exp and the sum of a row carry errors of the executor's type.
+ */
 static bool near_a_tie(const struct op_graph *o, const struct nh_fmt *f, double p)
 {
     double margin = o->core->bits == 32 ? 4e-6 : 1e-13;
@@ -428,9 +493,11 @@ static bool near_a_tie(const struct op_graph *o, const struct nh_fmt *f, double 
 /** One row of one head. Returns false where a probability lies near a tie; a row of equal ones never does. */
 static bool plain_row(const struct op_graph *o, const struct shape *s, int batch, int head, int t, struct sites *at)
 {
-    int from = s->window && t - s->window + 1 > 0 ? t - s->window + 1 : 0, n = t + 1 - from, kv = head / (s->heads / s->kv_heads);
+    int from = s->window && t - s->window + 1 > 0 ? t - s->window + 1 : 0, n = t + 1 - from,
+        kv = head / (s->heads / s->kv_heads);
     int q_cols = s->heads * s->dim, kv_cols = s->kv_heads * s->dim, row = batch * s->seq + t;
-    size_t q_at = (size_t)(row * q_cols + head * s->dim), kv_at = (size_t)((batch * s->seq + from) * kv_cols + kv * s->dim);
+    size_t q_at = (size_t)(row * q_cols + head * s->dim),
+           kv_at = (size_t)((batch * s->seq + from) * kv_cols + kv * s->dim);
     uint64_t place = (uint64_t)(((batch * s->heads + head) * s->seq + t) * s->seq + from);
     double scale = in_type(o, 1 / sqrt(s->dim)), query[8], p[SEQ], top = -HUGE_VAL, sum = 0;
     unsigned seen = 0;
@@ -438,7 +505,8 @@ static bool plain_row(const struct op_graph *o, const struct shape *s, int batch
 
     for (int i = 0; i < s->dim; i++) {
         double x = q[q_at + (size_t)i];
-        query[i] = s->after ? x : plain_store(&at->q_scale, in_type(o, x * scale), flag_of(x), false, q_at + (uint64_t)i);
+        query[i] =
+            s->after ? x : plain_store(&at->q_scale, in_type(o, x * scale), flag_of(x), false, q_at + (uint64_t)i);
     }
     for (int j = 0; j < n; j++) {
         unsigned inputs;
@@ -497,8 +565,8 @@ static void avoid_ties(const struct op_graph *o, const struct shape *s)
 
 enum special { NONE, LARGE, BAD_VALUES, BAD_QUERIES_AND_KEYS, SPECIALS };
 
-/** Numbers -1, 0 and 1, so that sums are exact in fp32; for the probabilities at hand these are sums of multiples of 2^-24
- *  below 1. Large queries bring scores beyond the format; two terms at most, so that no partial sum is. */
+/** Numbers -1, 0 and 1, so that sums are exact in fp32; for the probabilities at hand these are sums of multiples of
+ * 2^-24 below 1. Large queries bring scores beyond the format; two terms at most, so that no partial sum is. */
 static void draw_inputs(const struct shape *s, const struct nh_fmt *f, enum special special, uint64_t *state)
 {
     int rows = s->batch * s->seq, q_cols = s->heads * s->dim, kv_cols = s->kv_heads * s->dim;
@@ -573,6 +641,35 @@ START_TEST(attention_agrees_with_the_plain_reference)
 }
 END_TEST
 
+START_TEST(attention_in_wide_formats_agrees_but_for_the_order_of_sums)
+{
+    static const struct {
+        const char *dtype;
+        double tolerance;
+    } cases[] = {{"fp32", 2e-6}, {"fp64", 1e-14}, {"e8m12", 0x1p-11}};
+    uint64_t state = 23;
+    struct shape s = {.batch = 2, .seq = SEQ, .heads = 4, .kv_heads = 2, .dim = 8};
+    for (int bits = 0; bits < 3 * 4; bits++) {
+        struct nh_config c = op_config(cases[bits / 4].dtype);
+        s.after = bits & 1, s.window = bits & 2 ? 67 : 0;
+        for (int i = 0; i < MOST; i++) {
+            q[i] = nh_round(&c.dtype, (op_draw(&state, 2001) - 1000) * 1e-3);
+            k[i] = nh_round(&c.dtype, (op_draw(&state, 2001) - 1000) * 2e-3);
+            v[i] = nh_round(&c.dtype, (op_draw(&state, 2001) - 1000) * 1e-3);
+        }
+        struct op_graph o = attend_with(&c, &s, 2, false);
+        struct sites at = sites_of(&o);
+        for (int row = 0; row < s.batch * SEQ; row++)
+            for (int head = 0; head < s.heads; head++)
+                plain_row(&o, &s, row / SEQ, head, row % SEQ, &at);
+        for (int i = 0; i < s.batch * SEQ * s.heads * s.dim; i++)
+            ck_assert_double_eq_tol(y[i], want[i], cases[bits / 4].tolerance);
+        assert_count(&o, NH_SITE_PROBS, total, visible(&s));
+        op_free(&o);
+    }
+}
+END_TEST
+
 /* the reference itself must see what it is there for */
 START_TEST(reference_meets_every_kind_of_trouble)
 {
@@ -618,11 +715,14 @@ int main(void)
     tcase_add_test(tc, minus_inf_beside_a_number_is_a_zero);
     tcase_add_test(tc, plus_inf_score_gives_a_nan_row);
     tcase_add_loop_test(tc, inf_in_a_later_value_does_not_leak_into_earlier_rows, 0, 3);
+    tcase_add_test(tc, average_beyond_the_format_is_new_where_the_inf_lies_outside_the_window);
     tcase_add_test(tc, inf_in_a_key_reaches_the_rows_that_see_it);
     tcase_add_test(tc, backward_pass_does_not_count_forward_sites_again);
+    tcase_add_test(tc, inf_gradient_of_one_head_is_not_made_by_the_keys_that_it_shares);
     tcase_add_test(tc, qk_norm_bounds_scores_and_forgets_the_scale_of_weights);
     tcase_add_test(tc, qk_norm_gives_the_same_bits_for_weights_times_1024);
     tcase_add_loop_test(tc, attention_agrees_with_the_plain_reference, 0, N_REFERENCE);
+    tcase_add_test(tc, attention_in_wide_formats_agrees_but_for_the_order_of_sums);
     tcase_add_test(tc, reference_meets_every_kind_of_trouble);
     suite_add_tcase(suite, tc);
     return op_main(suite);

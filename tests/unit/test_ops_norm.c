@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-/** RMSNorm and LayerNorm on given rows: how inf becomes NaN or a silent zero, statistics in half precision, eps, the order of
- *  rounding, derivatives; and both against a plain reference, bits and counters. */
+/** RMSNorm and LayerNorm on given rows: how inf becomes NaN or a silent zero, statistics in half precision, eps, the
+ * order of rounding, derivatives; and both against a plain reference, bits and counters. */
 #include "tests/unit/op_graph.h"
 
 enum { MOST = 64 * 1024 };
@@ -186,7 +186,7 @@ START_TEST(one_dead_row_among_many_is_found)
 }
 END_TEST
 
-/* science: sqrt(65504/d) is the RMS from which the sum leaves fp16; squares alone from 256 on */
+/* 255.875^2 rounds to 65472, 256^2 to inf */
 START_TEST(half_square_overflows_from_256)
 {
     struct nh_config c = op_config("fp16");
@@ -343,8 +343,9 @@ START_TEST(eps_is_rounded_to_the_format_of_the_statistics)
 {
     static const struct {
         double eps, in_half;
-    } cases[] = {{1e-8, 0},           {0x1p-25, 0},         {3e-8, 0x1p-24},     {1e-7, 2 * 0x1p-24},
-                 {1e-6, 17 * 0x1p-24}, {1e-5, 168 * 0x1p-24}, {1e-3, 0x1.064p-10}};
+    } cases[] = {{1e-8, 0},           {0x1p-25, 0},         {3e-8, 0x1p-24},
+                 {1e-7, 2 * 0x1p-24}, {1e-6, 17 * 0x1p-24}, {1e-5, 168 * 0x1p-24},
+                 {1e-3, 0x1.064p-10}};
     struct nh_fmt half;
     ck_assert_int_eq(nh_fmt_parse(&half, "fp16"), NH_OK);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -367,6 +368,18 @@ START_TEST(eps_is_rounded_to_the_format_of_the_statistics)
 }
 END_TEST
 
+/* 2^-25 is half a unit of the smallest numbers: added unrounded to a mean square of 2^-24, it would make it 2^-23 */
+START_TEST(eps_that_vanishes_adds_nothing)
+{
+    struct nh_config c = op_config("fp16");
+    c.norm_stats = NH_WIDE_DTYPE, c.eps = 0x1p-25;
+    set_row(0, 0x1p-11, 0, 0, 0);
+    struct op_graph o = norm(&c, 1, 4);
+    assert_same(y[0], 2);
+    op_free(&o);
+}
+END_TEST
+
 START_TEST(zero_row_is_nan_where_eps_vanishes)
 {
     static const struct {
@@ -375,10 +388,12 @@ START_TEST(zero_row_is_nan_where_eps_vanishes)
         double eps;
         bool vanishes;
     } cases[] = {
-        {"fp16", NH_WIDE_DTYPE, 1e-8, true},  {"fp16", NH_WIDE_DTYPE, 3e-8, false}, {"fp16", NH_WIDE_DTYPE, 1e-6, false},
-        {"fp16", NH_WIDE_DTYPE, 1e-5, false}, {"fp16", NH_WIDE_FP32, 1e-8, false},  {"fp16", NH_WIDE_FP32, 1e-5, false},
-        {"bf16", NH_WIDE_DTYPE, 1e-8, false}, {"bf16", NH_WIDE_FP32, 1e-8, false},  {"fp32", NH_WIDE_FP32, 1e-8, false},
-        {"fp32", NH_WIDE_FP32, 1e-50, true},  {"e4m3", NH_WIDE_DTYPE, 1e-5, true},  {"e4m3", NH_WIDE_FP32, 1e-5, false},
+        {"fp16", NH_WIDE_DTYPE, 1e-8, true},  {"fp16", NH_WIDE_DTYPE, 3e-8, false},
+        {"fp16", NH_WIDE_DTYPE, 1e-6, false}, {"fp16", NH_WIDE_DTYPE, 1e-5, false},
+        {"fp16", NH_WIDE_FP32, 1e-8, false},  {"fp16", NH_WIDE_FP32, 1e-5, false},
+        {"bf16", NH_WIDE_DTYPE, 1e-8, false}, {"bf16", NH_WIDE_FP32, 1e-8, false},
+        {"fp32", NH_WIDE_FP32, 1e-8, false},  {"fp32", NH_WIDE_FP32, 1e-50, true},
+        {"e4m3", NH_WIDE_DTYPE, 1e-5, true},  {"e4m3", NH_WIDE_FP32, 1e-5, false},
         {"fp64", NH_WIDE_FP32, 1e-50, false},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
@@ -483,7 +498,8 @@ END_TEST
 
 /* ---- the plain reference ---- */
 
-/** The definition, step by step: statistics in the format of the statistics (each step rounded) or in the executor's type. */
+/** The definition, step by step: statistics in the format of the statistics (each step rounded) or in the executor's
+ * type. */
 static void plain_norm(const struct op_graph *o, const struct nh_config *c, int rows, int cols, int n, bool per_head,
                        struct plain *s)
 {
@@ -491,7 +507,8 @@ static void plain_norm(const struct op_graph *o, const struct nh_config *c, int 
     bool dtype = c->norm_stats == NH_WIDE_DTYPE, layer = c->norm == NH_NORM_LAYER;
 #define STEP(v) (dtype ? nh_round(f, v) : in_type(o, v))
     for (int at = 0; at < rows * cols; at += n) {
-        const double *row = x + at, *gain = gains + (per_head ? 0 : at % cols), *bias = shifts + (per_head ? 0 : at % cols);
+        const double *row = x + at, *gain = gains + (per_head ? 0 : at % cols),
+                     *bias = shifts + (per_head ? 0 : at % cols);
         unsigned inputs = 0;
         bool varied = false, dead = true;
         double sum = 0, sq = 0;
@@ -702,6 +719,7 @@ int main(void)
     tcase_add_test(tc, moments_of_ones_are_one_in_every_format);
     tcase_add_test(tc, moments_are_summed_in_double);
     tcase_add_test(tc, eps_is_rounded_to_the_format_of_the_statistics);
+    tcase_add_test(tc, eps_that_vanishes_adds_nothing);
     tcase_add_test(tc, zero_row_is_nan_where_eps_vanishes);
     tcase_add_test(tc, eps_stands_inside_the_root);
     tcase_add_test(tc, layer_norm_of_a_large_offset);
