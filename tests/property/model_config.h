@@ -8,10 +8,19 @@
 #include "harness/core/model.h"
 #include "harness/data/data.h"
 #include "layouts/layout.h"
+#include "probes/probe.h"
 
+#include <malloc.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/** For main(): freed pages stay. Given back, they are cleared again for the next model, which takes as long as a short run. */
+static inline void keep_memory(void)
+{
+    mallopt(M_MMAP_MAX, 0), mallopt(M_TRIM_THRESHOLD, -1), mallopt(M_ARENA_MAX, 1);
+}
 
 static inline void must(int status)
 {
@@ -121,6 +130,39 @@ static inline int fill_params(struct nh_model *m, const char *name, double value
         n++;
     }
     return n;
+}
+
+/** What a probe of a model gives; to be freed by rows_free. */
+static inline struct nh_rows probed(const char *probe, const struct nh_config *c, const struct nh_model *m,
+                                    const struct nh_model *shadow, double loss_scale)
+{
+    size_t n = (size_t)m->graph->n_steps;
+    struct nh_rows rows = {.n = (int)n, .cells = zeros(n * NH_COLUMN_COUNT, sizeof(double)),
+                           .measured = zeros(n * NH_COLUMN_COUNT, sizeof(bool))};
+    double *no_law = zeros(n, sizeof *no_law);
+    for (size_t k = 0; k < n; k++)
+        no_law[k] = (double)NAN;
+    struct nh_view view = {.config = c, .model = m, .shadow = shadow, .rms_theory = no_law, .loss_scale = loss_scale};
+    int found = 0;
+    for (int i = 0; nh_probes[i]; i++)
+        if (strcmp(nh_probes[i]->name, probe) == 0)
+            found++, must(nh_probes[i]->measure(&view, &rows));
+    if (!found)
+        abort();
+    free(no_law);
+    return rows;
+}
+
+static inline void rows_free(struct nh_rows *rows)
+{
+    free(rows->cells), free(rows->measured), free(rows->spectrum);
+}
+
+/** A cell of a step; -1 where it was not measured. */
+static inline double cell(const struct nh_rows *rows, int step, enum nh_column_id column)
+{
+    size_t i = (size_t)step * NH_COLUMN_COUNT + (size_t)column;
+    return rows->measured[i] ? rows->cells[i] : -1;
 }
 
 #endif

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/** Derivatives of every operation and every layout, and that the checks would see a wrong one. */
+#include "harness/core/check.h"
+#include "harness/core/rng.h"
+#include "tests/property/model_config.h"
+
+#include <check.h>
+#include <gsl/gsl_errno.h>
+#include <gsl/gsl_randist.h>
+#include <math.h>
+
+static struct nh_check operations[NH_OP_COUNT];
+static int n_operations;
+
+static void assert_good(const struct nh_check *c)
+{
+    printf("# %s: %d cases, differences %.1e, adjoint %.1e in fp64, %.1e in fp32\n", c->subject, c->cases, c->difference,
+           c->adjoint64, c->adjoint32);
+    ck_assert_int_gt(c->cases, 0);
+    ck_assert_double_le(c->difference, 1e-6);
+    ck_assert_double_le(c->adjoint64, 1e-14);
+    ck_assert_double_le(c->adjoint32, 1e-6);
+    ck_assert(nh_check_good(c));
+}
+
+START_TEST(wrong_derivative_of_an_operation)
+{
+    assert_good(&operations[_i]);
+}
+END_TEST
+
+START_TEST(operation_left_out)
+{
+    static const char *const all[] = {"embedding, weights", "norm", "linear", "rope", "attention", "activation", "product", "add",
+                                      "cross-entropy"};
+    ck_assert_int_eq(n_operations, (int)(sizeof all / sizeof *all));
+    for (int i = 0; i < n_operations; i++) {
+        ck_assert_str_eq(operations[i].subject + strlen("operation "), all[i]);
+    }
+}
+END_TEST
+
+START_TEST(wrong_derivative_of_a_layout)
+{
+    struct nh_check c;
+    ck_assert_int_eq(nh_check_layout(nh_layouts[_i], &c), NH_OK);
+    ck_assert_str_eq(c.subject + strlen("layout "), nh_layouts[_i]->name);
+    ck_assert_int_ge(c.cases, 3 * 2 + 1); /* sublayers, end to end; then the parameters */
+    assert_good(&c);
+}
+END_TEST
+
+/* ---- controls ---- */
+
+START_TEST(bad_figures_pass)
+{
+    struct nh_check good = {.difference = 1e-6, .adjoint64 = 1e-14, .adjoint32 = 1e-6}, c = good;
+    ck_assert(nh_check_good(&c));
+    c.difference = 1.001e-6;
+    ck_assert(!nh_check_good(&c));
+    c = good, c.adjoint64 = 1.001e-14;
+    ck_assert(!nh_check_good(&c));
+    c = good, c.adjoint32 = 1.001e-6;
+    ck_assert(!nh_check_good(&c));
+    c = good, c.difference = (double)NAN;
+    ck_assert(!nh_check_good(&c));
+    c = good, c.adjoint64 = (double)NAN;
+    ck_assert(!nh_check_good(&c));
+    c = good, c.adjoint32 = (double)NAN;
+    ck_assert(!nh_check_good(&c));
+}
+END_TEST
+
+static double dot(const double *a, const double *b, size_t n)
+{
+    double s = 0;
+    for (size_t i = 0; i < n; i++)
+        s += a[i] * b[i];
+    return s;
+}
+
+static double *normals(size_t n, uint64_t stream)
+{
+    double *v = zeros(n, sizeof *v);
+    gsl_rng *rng = nh_rng_new(1, stream, 0);
+    for (size_t i = 0; i < n; i++)
+        v[i] = gsl_ran_gaussian_ziggurat(rng, 1);
+    gsl_rng_free(rng);
+    return v;
+}
+
+/** Jv and J'u of the map from the embedding to the exit. */
+struct adjoint {
+    size_t n;
+    double *v, *u, *jv, *jtu;
+};
+
+static struct adjoint adjoint_of(const struct nh_model *m)
+{
+    const struct nh_graph *g = m->graph;
+    nh_val from = g->steps[0].after, to = g->exit_value;
+    size_t n = value_size(g, to);
+    struct adjoint a = {n, normals(n, 1), normals(n, 2), zeros(n, sizeof(double)), zeros(n, sizeof(double))};
+    struct nh_pass *pass;
+    must(m->core->pass_create(&pass, m->exec, g->steps[0].end_rec, g->head_rec, from, to, 1));
+    m->core->jvp(pass, 1, a.v, a.jv);
+    m->core->vjp(pass, 1, a.u, a.jtu);
+    m->core->pass_destroy(pass);
+    return a;
+}
+
+static void adjoint_free(struct adjoint *a)
+{
+    free(a->v), free(a->u), free(a->jv), free(a->jtu);
+}
+
+static double error_of(const struct adjoint *a)
+{
+    return fabs(dot(a->u, a->jv, a->n) - dot(a->jtu, a->v, a->n)) / sqrt(dot(a->u, a->u, a->n) * dot(a->jv, a->jv, a->n));
+}
+
+/** The identity is fine enough to see one entry of J'u that is wrong by a millionth. */
+START_TEST(adjoint_identity_is_blind)
+{
+    struct nh_config c = config_of("--depth 3 --width 16 --dtype fp64");
+    c.layout = nh_layouts[_i];
+    struct nh_model m = model_of(&c, false);
+    m.core->forward(m.exec);
+    struct adjoint a = adjoint_of(&m);
+    ck_assert_double_le(error_of(&a), NH_CHECK_ADJOINT64);
+    size_t largest = 0;
+    for (size_t i = 0; i < a.n; i++)
+        largest = fabs(a.jtu[i] * a.v[i]) > fabs(a.jtu[largest] * a.v[largest]) ? i : largest;
+    a.jtu[largest] *= 1 + 1e-6;
+    ck_assert_double_gt(error_of(&a), 100 * NH_CHECK_ADJOINT64);
+    a.jtu[largest] = -a.jtu[largest];
+    ck_assert_double_gt(error_of(&a), 1e-3);
+    adjoint_free(&a);
+    nh_model_destroy(&m);
+}
+END_TEST
+
+/** The weights of an earlier point: Jv there against J'u here. */
+START_TEST(derivative_at_another_point)
+{
+    struct nh_config c = config_of("--depth 3 --width 16 --dtype fp64");
+    struct nh_model m = model_of(&c, false);
+    m.core->forward(m.exec);
+    struct adjoint a = adjoint_of(&m);
+    fill_params(&m, "ffn.norm_pre.gain", 1.001);
+    m.core->forward(m.exec);
+    struct adjoint b = adjoint_of(&m);
+    ck_assert_double_le(error_of(&b), NH_CHECK_ADJOINT64);
+    double *jtu = b.jtu;
+    b.jtu = a.jtu, a.jtu = jtu;
+    ck_assert_double_gt(error_of(&b), 1e-6);
+    adjoint_free(&a), adjoint_free(&b);
+    nh_model_destroy(&m);
+}
+END_TEST
+
+/** Casts, which neither fp32 nor fp64 has: with tf32 every input of a product is cast. */
+START_TEST(cast_stops_the_derivative)
+{
+    struct nh_config c = config_of("--layout sandwich --depth 3 --width 16 --dtype tf32");
+    struct nh_model m = model_of(&c, false);
+    int casts = 0;
+    for (int r = 0; r < m.graph->n_recs; r++)
+        casts += m.graph->recs[r].op == NH_OP_CAST;
+    ck_assert_int_gt(casts, 0);
+    m.core->forward(m.exec);
+    struct adjoint a = adjoint_of(&m);
+    ck_assert_double_le(error_of(&a), NH_CHECK_ADJOINT32);
+    ck_assert_double_gt(dot(a.jv, a.jv, a.n), 0.01 * dot(a.v, a.v, a.n));
+    adjoint_free(&a);
+    nh_model_destroy(&m);
+}
+END_TEST
+
+static int n_layouts(void)
+{
+    int n = 0;
+    while (nh_layouts[n])
+        n++;
+    return n;
+}
+
+int main(void)
+{
+    gsl_set_error_handler_off();
+    keep_memory();
+    must(nh_check_operations(operations, &n_operations));
+    Suite *suite = suite_create("check");
+    TCase *tc = tcase_create("check");
+    tcase_set_timeout(tc, 0);
+    tcase_add_loop_test(tc, wrong_derivative_of_an_operation, 0, n_operations);
+    tcase_add_test(tc, operation_left_out);
+    tcase_add_loop_test(tc, wrong_derivative_of_a_layout, 0, n_layouts());
+    tcase_add_test(tc, bad_figures_pass);
+    tcase_add_loop_test(tc, adjoint_identity_is_blind, 0, n_layouts());
+    tcase_add_test(tc, derivative_at_another_point);
+    tcase_add_test(tc, cast_stops_the_derivative);
+    suite_add_tcase(suite, tc);
+    SRunner *runner = srunner_create(suite);
+    srunner_set_fork_status(runner, CK_NOFORK); /* threads have run: a fork would hang */
+    srunner_set_tap(runner, "-");
+    srunner_run_all(runner, CK_SILENT);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
