@@ -147,11 +147,12 @@ static int law(struct nh_run *run)
     const struct nh_graph *g = run->model.graph;
     size_t seq = (size_t)g->seq, width = (size_t)c->width, n = (size_t)g->rows * width;
     double *x = malloc(n * sizeof *x), *gram = calloc(seq * seq, sizeof *gram);
-    double *rms = malloc((size_t)g->n_steps * sizeof *rms);
-    run->rms_theory = malloc((size_t)g->n_steps * sizeof *rms);
+    int n_rows = g->n_steps * NH_STREAMS;
+    double *rms = malloc(2 * (size_t)n_rows * sizeof *rms); /* the law of either stream */
+    run->rms_theory = malloc((size_t)n_rows * sizeof *rms);
     int status = x && gram && rms && run->rms_theory ? NH_OK : nh_fail(NH_FAILED, "out of memory for the law of the stream");
     if (!status) {
-        run->model.core->read(run->model.exec, g->steps[0].after, x);
+        run->model.core->read(run->model.exec, g->steps[0].after[0], x);
         for (size_t b = 0; b < (size_t)g->batch; b++)
             for (size_t t = 0; t < seq; t++)
                 for (size_t u = 0; u <= t; u++) {
@@ -161,9 +162,12 @@ static int law(struct nh_run *run)
                     gram[t * seq + u] += s / (double)width / g->batch;
                     gram[u * seq + t] = gram[t * seq + u];
                 }
-        status = nh_law_rms(c, gram, rms);
-        for (int k = 0; k < g->n_steps; k++) /* neither the embedding nor what the final norm gives is in the law */
-            run->rms_theory[k] = k > 0 && k < g->n_steps - 1 && !status ? rms[k - 1] : (double)NAN;
+        status = nh_law_rms(c, gram, rms, rms + n_rows);
+        for (int k = 0; k < n_rows; k++) { /* neither the embedding nor what the final norm gives is in the law */
+            int step = k / NH_STREAMS, sublayer = c->layout->block ? 2 * step - 1 : step - 1;
+            bool known = !status && step > 0 && step < g->n_steps - 1;
+            run->rms_theory[k] = known ? rms[k % NH_STREAMS * n_rows + sublayer] : (double)NAN;
+        }
     }
     free(x), free(gram), free(rms);
     return status;
@@ -172,7 +176,7 @@ static int law(struct nh_run *run)
 static int run_probes(struct nh_run *run)
 {
     struct nh_rows *rows = &run->rows;
-    rows->n = run->model.graph->n_steps;
+    rows->n = run->model.graph->n_steps * NH_STREAMS;
     rows->cells = calloc((size_t)rows->n * NH_COLUMN_COUNT, sizeof *rows->cells);
     rows->measured = calloc((size_t)rows->n * NH_COLUMN_COUNT, sizeof *rows->measured);
     if (!rows->cells || !rows->measured)

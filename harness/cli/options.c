@@ -301,7 +301,7 @@ static int record_knobs(const struct nh_config *c, nh_option_visit *visit, void 
         char name[64], value[NH_NUMBER_SIZE];
         snprintf(name, sizeof name, "set.%s", knobs[i].name);
         nh_number_real(value, c->knobs[i]);
-        status = visit(arg, name, value);
+        status = visit(arg, name, knobs[i].words ? knobs[i].words[(int)c->knobs[i]] : value);
     }
     return status;
 }
