@@ -242,6 +242,12 @@ static int measure(const struct nh_view *view, struct nh_rows *rows)
     return status ? nh_fail(status, "out of memory in the jacobian probe; try --probes without jacobian") : NH_OK;
 }
 
+/** Each sublayer by itself, and all of them again end to end. */
+static double passes(const struct nh_config *config)
+{
+    return 2 * (config->jac_samples + 2.0 * config->jac_iterations);
+}
+
 const struct nh_probe nh_probe_jacobian = {
     .name = "jacobian",
     .aliases = (const char *const[]){"jac", NULL},
@@ -249,5 +255,6 @@ const struct nh_probe nh_probe_jacobian = {
             "singular value (Golub-Kahan-Lanczos)",
     .columns = "jac_fro jac_fro_se jac_spec; --spectrum: spectrum.csv",
     .by_default = true,
+    .passes = passes,
     .measure = measure,
 };

@@ -54,6 +54,8 @@ struct nh_probe {
     bool by_default;            /**< runs without being asked for */
     bool needs_backward;        /**< gradients must have been computed */
     bool needs_shadow;          /**< the fp64 twin must have run */
+    /** Forward passes that its work amounts to, for --dry-run; NULL = next to none. */
+    double (*passes)(const struct nh_config *config);
     int (*measure)(const struct nh_view *view, struct nh_rows *rows);
 };
 

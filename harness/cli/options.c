@@ -142,6 +142,9 @@ static const struct nh_option options[] = {
     {.name = "force", .kind = &nh_value_switch, AT(force), .start = "off", .elsewhere = true,
      .choices = WORDS("off", "on"),
      .help = "run again what has been run"},
+    {.name = "dry-run", .kind = &nh_value_switch, AT(dry_run), .start = "off", .elsewhere = true,
+     .choices = WORDS("off", "on"),
+     .help = "tell parameters, operations, memory and time, and stop"},
 };
 // clang-format on
 
