@@ -8,7 +8,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum nh_kind { NH_ATTN, NH_FFN };
+/** A sublayer, or the block around both. */
+enum nh_kind { NH_ATTN, NH_FFN, NH_BLOCK };
 
 /** Where a hook is called: layer 1..depth, the same for both sublayers of a block. */
 struct nh_pos {
@@ -22,11 +23,20 @@ enum nh_weight { NH_W_Q, NH_W_K, NH_W_V, NH_W_O, NH_W_IN, NH_W_GATE, NH_W_OUT };
 /** The places of a norm. N1: on the branch's input. N2: on its output, before the add. OUTER: on the sum. FINAL: before the head. */
 enum nh_norm_slot { NH_N1, NH_N2, NH_OUTER, NH_FINAL };
 
-/** A knob of a layout's own, set by --set NAME=VALUE. */
+/** A knob of a layout's own, set by --set NAME=VALUE: a number, or one of some words, whose index is the value. */
 struct nh_knob {
     const char *name;
     double start, min, max;
     const char *help;
+    const char *const *words; /**< closed by NULL; NULL = a number */
+};
+
+/** Norms and scales inside a branch, each with parameters of its own. */
+struct nh_inner {
+    bool norm_qkv;    /**< queries, keys and values, per head */
+    bool norm_out;    /**< what the branch's last matrix reads */
+    bool scale_heads; /**< each head's output times a trained factor, start 1 */
+    double cosine;    /**< > 0: cosine attention, scores = cosine * cos(q, k); replaces 1/sqrt(head width) */
 };
 
 /** One sublayer's part in the law of the stream at initialisation, q = mean of x^2:
@@ -35,9 +45,15 @@ struct nh_law_term {
     double skip;      /**< factor on the stream */
     double branch;    /**< factor on the branch's output where no N2 follows */
     double in_scale;  /**< factor on the normed input of the branch */
-    double post_gain; /**< start gain of N2; 0 = there is none */
+    double post_gain; /**< start gain of N2, where there is one */
+    bool post_norm;   /**< there is an N2 */
     bool pre_norm;    /**< the branch reads a normed stream */
     bool outer_norm;  /**< a norm follows the add */
+    bool norm_qkv;    /**< queries, keys and values are normed per head */
+    bool norm_out;    /**< what the last matrix reads is normed: v is that matrix's gain squared */
+    bool norm_skip;   /**< the stream is normed before branch and skip */
+    bool same_input;  /**< reads what the sublayer before it has read */
+    double second;    /**< factor on the branch where it is added to the second stream */
 };
 
 struct nh_builder;  /**< the model under construction (harness/core/build.h) */
@@ -53,10 +69,13 @@ struct nh_layout {
     const struct nh_knob *knobs; /**< closed by a NULL name, or NULL */
     /** Factor on the start weights; NULL = 1 everywhere. */
     double (*weight_gain)(enum nh_weight weight, const struct nh_pos *pos, const double *knobs);
-    /** The equation: reads and replaces the stream. */
-    void (*sublayer)(struct nh_builder *b, const struct nh_pos *pos, const double *knobs, nh_val *stream);
-    /** From the stream to what the head reads: nh_exit_norm or nh_exit_bare. */
-    nh_val (*exit)(struct nh_builder *b, nh_val stream);
+    int n_streams; /**< residual streams, all starting as the embedding: 1 or 2 */
+    /** The equation of one sublayer: reads and replaces the streams. Or ... */
+    void (*sublayer)(struct nh_builder *b, const struct nh_pos *pos, const double *knobs, nh_val *x);
+    /** ... of a whole block (pos->kind is NH_BLOCK), never both; the results then have one row a block. */
+    void (*block)(struct nh_builder *b, const struct nh_pos *pos, const double *knobs, nh_val *x);
+    /** From the streams to what the head reads. */
+    nh_val (*exit)(struct nh_builder *b, const nh_val *x);
     /** NULL = no law. */
     struct nh_law_term (*law_term)(const struct nh_pos *pos, const double *knobs);
 };
@@ -70,9 +89,22 @@ extern const struct nh_layout *const nh_layouts[];
 nh_val nh_norm(struct nh_builder *b, enum nh_norm_slot slot, nh_val x, double gain);
 /** The branch of this position, attention or FFN. */
 nh_val nh_branch(struct nh_builder *b, nh_val x);
+nh_val nh_branch_with(struct nh_builder *b, nh_val x, const struct nh_inner *inner);
 /** x + f, the residual add; f is what the sublayer adds to the stream. */
 nh_val nh_add(struct nh_builder *b, nh_val x, nh_val f);
-nh_val nh_exit_norm(struct nh_builder *b, nh_val stream);
-nh_val nh_exit_bare(struct nh_builder *b, nh_val stream);
+/** skip x + f, likewise. */
+nh_val nh_add_scaled(struct nh_builder *b, double skip, nh_val x, nh_val f);
+/** a + f before it is added to the stream. */
+nh_val nh_join(struct nh_builder *b, nh_val a, nh_val f);
+/** c x, c a constant, behind the norm on a branch's input. */
+nh_val nh_scale(struct nh_builder *b, nh_val x, double c);
+/** g f with a trained gain on a branch's output: one number, or one a channel. */
+nh_val nh_gain(struct nh_builder *b, nh_val f, bool per_channel, double start);
+/** x - silu(a) stopgrad(x) with a trained number a, behind a residual add. */
+nh_val nh_shrink(struct nh_builder *b, nh_val x, double start);
+/** Inside a block hook: what follows belongs to this sublayer (or again to the block). */
+void nh_at(struct nh_builder *b, enum nh_kind kind);
+nh_val nh_exit_norm(struct nh_builder *b, const nh_val *x);
+nh_val nh_exit_bare(struct nh_builder *b, const nh_val *x);
 
 #endif

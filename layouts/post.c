@@ -20,6 +20,7 @@ const struct nh_layout nh_layout_post = {
     .gains = "all 1",
     .law = "q_k = 1 (the sum before the norm: 1 + v_k)",
     .source = "Vaswani et al. 2017, arXiv:1706.03762; Xiong et al. 2020, arXiv:2002.04745 sections 3.1-3.3 [read]",
+    .n_streams = 1,
     .sublayer = sublayer,
     .exit = nh_exit_bare,
     .law_term = law_term,

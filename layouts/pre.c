@@ -20,6 +20,7 @@ const struct nh_layout nh_layout_pre = {
     .gains = "all 1",
     .law = "q_k = r0^2 + sum of v_j, j <= k",
     .source = "Xiong et al. 2020, arXiv:2002.04745 section 3; GPT-2 and Llama code [read]",
+    .n_streams = 1,
     .sublayer = sublayer,
     .exit = nh_exit_norm,
     .law_term = law_term,

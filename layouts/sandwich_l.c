@@ -13,7 +13,7 @@ static void sublayer(struct nh_builder *b, const struct nh_pos *pos, const doubl
 static struct nh_law_term law_term(const struct nh_pos *pos, const double *knobs)
 {
     (void)knobs;
-    return (struct nh_law_term){.skip = 1, .branch = 1, .in_scale = 1, .post_gain = 1 / sqrt(pos->layer), .pre_norm = true};
+    return (struct nh_law_term){.skip = 1, .branch = 1, .in_scale = 1, .post_norm = true, .post_gain = 1 / sqrt(pos->layer), .pre_norm = true};
 }
 
 const struct nh_layout nh_layout_sandwich_l = {
@@ -23,6 +23,7 @@ const struct nh_layout nh_layout_sandwich_l = {
     .gains = "N1 1, N2 1/sqrt(l) in layer l, both sublayers; final 1",
     .law = "q after layer l = r0^2 + 2 H_l, H_l = 1 + 1/2 + ... + 1/l",
     .source = "no published recipe found; a schedule of its own, not an alias of sandwich-depth",
+    .n_streams = 1,
     .sublayer = sublayer,
     .exit = nh_exit_norm,
     .law_term = law_term,

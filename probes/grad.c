@@ -9,7 +9,9 @@ static int measure(const struct nh_view *view, struct nh_rows *rows)
     const struct nh_model *m = view->model;
 #pragma omp parallel for schedule(static) num_threads(view->config->threads)
     for (int k = 0; k < rows->n; k++) {
-        nh_val x = m->graph->steps[k].after;
+        nh_val x = m->graph->steps[k / NH_STREAMS].after[k % NH_STREAMS];
+        if (x < 0)
+            continue;
         double n = (double)m->graph->rows * (double)m->graph->values[x].cols;
         nh_set(rows, k, NH_LAYERS_GRAD_RMS, sqrt(m->core->grad_sum_sq(m->exec, x) / n) / view->loss_scale);
     }

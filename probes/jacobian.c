@@ -17,9 +17,9 @@ enum { AT_ONCE = 4, SPECTRUM_MAX = 512 };
 /** The map of one row of the results. */
 struct map {
     const struct nh_view *view;
-    int step, first, end;
-    nh_val from, to;
-    size_t n;
+    int row, first, end;
+    const nh_val *from, *to;
+    size_t n_in, n_out; /**< values on either side */
 };
 
 /** Random signs, 32 to a draw (the generator gives 32 bits at a time). */
@@ -72,22 +72,22 @@ static void hutchinson(const struct map *m, struct nh_pass *pass, struct nh_rows
 {
     const struct nh_core *core = m->view->model->core;
     int samples = m->view->config->jac_samples;
-    double *z = numbers(AT_ONCE * m->n), *jz = numbers(AT_ONCE * m->n), sum = 0, sum_sq = 0;
-    gsl_rng *rng = nh_rng_new(m->view->config->seed, STREAM + (uint64_t)m->step, 0);
+    double *z = numbers(AT_ONCE * m->n_in), *jz = numbers(AT_ONCE * m->n_out), sum = 0, sum_sq = 0;
+    gsl_rng *rng = nh_rng_new(m->view->config->seed, STREAM + (uint64_t)m->row, 0);
     for (int done = 0; done < samples; done += AT_ONCE) {
         int k = samples - done < AT_ONCE ? samples - done : AT_ONCE;
-        signs(rng, z, (size_t)k * m->n);
+        signs(rng, z, (size_t)k * m->n_in);
         core->jvp(pass, k, z, jz);
         for (int s = 0; s < k; s++) {
-            double sq = dot(jz + (size_t)s * m->n, jz + (size_t)s * m->n, m->n) / (double)m->n;
+            double sq = dot(jz + (size_t)s * m->n_out, jz + (size_t)s * m->n_out, m->n_out) / (double)m->n_in;
             sum += sq, sum_sq += sq * sq;
         }
     }
     double mean = sum / samples, fro = sqrt(mean);
-    nh_set(rows, m->step, NH_LAYERS_JAC_FRO, fro);
+    nh_set(rows, m->row, NH_LAYERS_JAC_FRO, fro);
     if (samples > 1) { /* error of the mean of squares, carried to its root */
         double variance = fmax(0, (sum_sq - samples * mean * mean) / (samples - 1));
-        nh_set(rows, m->step, NH_LAYERS_JAC_FRO_SE, fro > 0 ? sqrt(variance / samples) / (2 * fro) : 0);
+        nh_set(rows, m->row, NH_LAYERS_JAC_FRO_SE, fro > 0 ? sqrt(variance / samples) / (2 * fro) : 0);
     }
     free(z), free(jz), gsl_rng_free(rng);
 }
@@ -114,27 +114,27 @@ static void lanczos(const struct map *m, struct nh_pass *pass, struct nh_rows *r
 {
     const struct nh_core *core = m->view->model->core;
     int steps = m->view->config->jac_iterations, k = 0;
-    steps = (size_t)steps < m->n ? steps : (int)m->n;
-    size_t n = m->n;
-    double *u = numbers((size_t)steps * n), *v = numbers(((size_t)steps + 1) * n);
+    size_t n = m->n_in, n_out = m->n_out;
+    steps = (size_t)steps < n ? steps : (int)n;
+    double *u = numbers((size_t)steps * n_out), *v = numbers(((size_t)steps + 1) * n);
     double *a = numbers((size_t)steps), *b = numbers((size_t)steps);
-    gsl_rng *rng = nh_rng_new(m->view->config->seed, STREAM + (uint64_t)m->step, 1);
+    gsl_rng *rng = nh_rng_new(m->view->config->seed, STREAM + (uint64_t)m->row, 1);
     signs(rng, v, n);
     normalise(v, n);
     while (k < steps) {
-        core->jvp(pass, 1, v + (size_t)k * n, u + (size_t)k * n);
-        orthogonalise(u + (size_t)k * n, u, k, n);
-        a[k] = normalise(u + (size_t)k * n, n);
+        core->jvp(pass, 1, v + (size_t)k * n, u + (size_t)k * n_out);
+        orthogonalise(u + (size_t)k * n_out, u, k, n_out);
+        a[k] = normalise(u + (size_t)k * n_out, n_out);
         k++;
         if (k == steps || a[k - 1] == 0)
             break;
-        core->vjp(pass, 1, u + (size_t)(k - 1) * n, v + (size_t)k * n);
+        core->vjp(pass, 1, u + (size_t)(k - 1) * n_out, v + (size_t)k * n);
         orthogonalise(v + (size_t)k * n, v, k, n);
         b[k - 1] = normalise(v + (size_t)k * n, n);
         if (b[k - 1] <= 1e-12 * a[0]) /* an invariant subspace: nothing new to find */
             break;
     }
-    nh_set(rows, m->step, NH_LAYERS_JAC_SPEC, bidiagonal_norm(a, b, k));
+    nh_set(rows, m->row, NH_LAYERS_JAC_SPEC, bidiagonal_norm(a, b, k));
     free(u), free(v), free(a), free(b), gsl_rng_free(rng);
 }
 
@@ -142,7 +142,7 @@ static void lanczos(const struct map *m, struct nh_pass *pass, struct nh_rows *r
 static int spectrum(const struct map *m, struct nh_pass *pass, struct nh_singular *out)
 {
     const struct nh_core *core = m->view->model->core;
-    size_t n = m->n;
+    size_t n = m->n_in; /* every map of a model is square */
     gsl_matrix *j = gsl_matrix_alloc(n, n), *v = gsl_matrix_alloc(n, n);
     gsl_vector *s = gsl_vector_alloc(n), *work = gsl_vector_alloc(n);
     double *e = numbers(n), *column = numbers(n);
@@ -157,7 +157,7 @@ static int spectrum(const struct map *m, struct nh_pass *pass, struct nh_singula
     }
     int status = gsl_linalg_SV_decomp(j, v, s, work);
     for (size_t i = 0; i < n; i++)
-        out[i] = (struct nh_singular){m->step, (int)i + 1, status ? (double)NAN : gsl_vector_get(s, i)};
+        out[i] = (struct nh_singular){m->row, (int)i + 1, status ? (double)NAN : gsl_vector_get(s, i)};
     gsl_matrix_free(j), gsl_matrix_free(v), gsl_vector_free(s), gsl_vector_free(work), free(e), free(column);
     return NH_OK;
 }
@@ -171,11 +171,11 @@ static int measure_map(const struct map *m, int norms, struct nh_rows *rows, str
     if (m->first == m->end) /* nothing between the two */
         return NH_OK;
     if (model->core->nonfinite(model->exec, m->first, m->end)) {
-        nh_set(rows, m->step, NH_LAYERS_JAC_FRO, (double)NAN);
-        nh_set(rows, m->step, NH_LAYERS_JAC_FRO_SE, (double)NAN);
-        nh_set(rows, m->step, NH_LAYERS_JAC_SPEC, (double)NAN);
-        for (size_t i = 0; singular && i < m->n; i++)
-            singular[i] = (struct nh_singular){m->step, (int)i + 1, (double)NAN};
+        nh_set(rows, m->row, NH_LAYERS_JAC_FRO, (double)NAN);
+        nh_set(rows, m->row, NH_LAYERS_JAC_FRO_SE, (double)NAN);
+        nh_set(rows, m->row, NH_LAYERS_JAC_SPEC, (double)NAN);
+        for (size_t i = 0; singular && i < m->n_in; i++)
+            singular[i] = (struct nh_singular){m->row, (int)i + 1, (double)NAN};
         return NH_OK;
     }
     struct nh_pass *pass;
@@ -192,15 +192,26 @@ static int measure_map(const struct map *m, int norms, struct nh_rows *rows, str
     return status;
 }
 
-/** Piece of work i: first the long map's two norms, then the sublayers; each on one thread. */
+/** Values of the streams v, in all. */
+static size_t state_size(const struct nh_graph *g, const nh_val *v)
+{
+    size_t n = 0;
+    for (int i = 0; i < NH_STREAMS; i++)
+        n += v[i] < 0 ? 0 : (size_t)g->rows * (size_t)g->values[v[i]].cols;
+    return n;
+}
+
+/** Piece of work i: first the long map's two norms, then the sublayers; each on one thread. singular: n numbers a step. */
 static int measure_piece(const struct nh_view *view, size_t n, int i, struct nh_rows *rows)
 {
     const struct nh_graph *g = view->model->graph;
-    int last = rows->n - 1, k = i < 2 ? last : i - 1;
+    int last = g->n_steps - 1, k = i < 2 ? last : i - 1;
     const struct nh_step *s = &g->steps[k];
-    struct map m = {view, k, s->first_rec, s->end_rec, s->before, s->after, n};
+    const nh_val embedding[NH_STREAMS] = {g->recs[0].out, -1};
+    struct map m = {.view = view, .row = k * NH_STREAMS, .first = s->first_rec, .end = s->end_rec, .from = s->before, .to = s->after};
     if (k == last)
-        m.first = g->steps[0].end_rec, m.end = g->head_rec, m.from = g->steps[0].after, m.to = g->exit_value;
+        m.first = 1, m.end = g->head_rec, m.from = embedding; /* all behind the embedding */
+    m.n_in = state_size(g, m.from), m.n_out = state_size(g, m.to);
     struct nh_singular *singular = rows->spectrum && i != 1 ? rows->spectrum + (size_t)(k - 1) * n : NULL;
     return measure_map(&m, i == 0 ? SPECTRAL : i == 1 ? FROBENIUS : FROBENIUS | SPECTRAL, rows, singular);
 }
@@ -209,11 +220,11 @@ static int measure(const struct nh_view *view, struct nh_rows *rows)
 {
     const struct nh_graph *g = view->model->graph;
     const struct nh_config *config = view->config;
-    int last = rows->n - 1, status = NH_OK;
-    size_t n = (size_t)g->rows * (size_t)g->values[g->exit_value].cols;
+    int last = g->n_steps - 1, status = NH_OK;
+    size_t n = state_size(g, g->steps[0].after);
     if (config->spectrum) {
         if (n > SPECTRUM_MAX)
-            return nh_fail(NH_USAGE, "--spectrum needs batch x seq x width <= %d, here it is %zu; try --batch 1 --seq 8 --width 32",
+            return nh_fail(NH_USAGE, "--spectrum needs batch x seq x width (times the streams) <= %d, here it is %zu; try --batch 1 --seq 8 --width 32",
                            SPECTRUM_MAX, n);
         rows->n_spectrum = (size_t)last * n;
         rows->spectrum = calloc(rows->n_spectrum, sizeof *rows->spectrum);
@@ -231,6 +242,12 @@ static int measure(const struct nh_view *view, struct nh_rows *rows)
     return status ? nh_fail(status, "out of memory in the jacobian probe; try --probes without jacobian") : NH_OK;
 }
 
+/** Each sublayer by itself, and all of them again end to end. */
+static double passes(const struct nh_config *config)
+{
+    return 2 * (config->jac_samples + 2.0 * config->jac_iterations);
+}
+
 const struct nh_probe nh_probe_jacobian = {
     .name = "jacobian",
     .aliases = (const char *const[]){"jac", NULL},
@@ -238,5 +255,6 @@ const struct nh_probe nh_probe_jacobian = {
             "singular value (Golub-Kahan-Lanczos)",
     .columns = "jac_fro jac_fro_se jac_spec; --spectrum: spectrum.csv",
     .by_default = true,
+    .passes = passes,
     .measure = measure,
 };

@@ -7,12 +7,12 @@ static int measure(const struct nh_view *view, struct nh_rows *rows)
     const struct nh_model *m = view->model;
     const struct nh_counts *counts = m->core->counts(m->exec);
     int site = 0;
-    for (int k = 0; k < rows->n; k++) {
-        const struct nh_step *step = &m->graph->steps[k];
+    for (int k = 0; k < rows->n; k += NH_STREAMS) { /* the sites of a step count in its row of stream 0 */
+        const struct nh_step *step = &m->graph->steps[k / NH_STREAMS];
         struct nh_counts sum = {0};
         double backward = 0;
         for (; site < m->graph->n_sites && m->graph->sites[site].layer == step->layer &&
-               m->graph->sites[site].sublayer == step->sublayer;
+               (step->sublayer == NH_SUB_BLOCK || m->graph->sites[site].sublayer == step->sublayer);
              site++) {
             const struct nh_counts *c = &counts[site * NH_DIRECTIONS + NH_FWD];
             sum.overflow += c->overflow, sum.nan_made += c->nan_made, sum.propagated += c->propagated;

@@ -12,24 +12,25 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/** What a probe may read: the model after its forward (and backward) pass. Row k of the results is step k of the graph. */
+/** What a probe may read: the model after its forward (and backward) pass. Row k of the results is about stream
+ *  k % NH_STREAMS of step k / NH_STREAMS of the graph; rows of a stream that a step does not have stay empty. */
 struct nh_view {
     const struct nh_config *config;
     const struct nh_model *model;
     const struct nh_model *shadow; /**< the fp64 twin, NULL where no probe asked for it */
-    const double *rms_theory;      /**< law of the stream after each step; nan = none */
+    const double *rms_theory;      /**< law of the stream, per row; nan = none */
     double loss_scale;             /**< factor in all gradients */
 };
 
-/** A singular value of the Jacobian of step `step`; index from 1, largest first. */
+/** A singular value of the Jacobian of a row; index from 1, largest first; 0 = none. */
 struct nh_singular {
-    int step, index;
+    int row, index;
     double value;
 };
 
 /** What a probe fills. */
 struct nh_rows {
-    int n;                /**< steps */
+    int n;                /**< rows: steps times NH_STREAMS */
     double *cells;        /**< n x NH_COLUMN_COUNT */
     bool *measured;       /**< the same shape */
     bool sites;           /**< write sites.csv */
@@ -38,9 +39,9 @@ struct nh_rows {
 };
 
 /** Sets a real or integer cell of layers.csv (integers below 2^53 are exact). Different rows may be set by different threads. */
-static inline void nh_set(struct nh_rows *rows, int step, enum nh_column_id column, double value)
+static inline void nh_set(struct nh_rows *rows, int row, enum nh_column_id column, double value)
 {
-    size_t i = (size_t)step * NH_COLUMN_COUNT + (size_t)column;
+    size_t i = (size_t)row * NH_COLUMN_COUNT + (size_t)column;
     rows->cells[i] = value;
     rows->measured[i] = true;
 }
@@ -53,6 +54,8 @@ struct nh_probe {
     bool by_default;            /**< runs without being asked for */
     bool needs_backward;        /**< gradients must have been computed */
     bool needs_shadow;          /**< the fp64 twin must have run */
+    /** Forward passes that its work amounts to, for --dry-run; NULL = next to none. */
+    double (*passes)(const struct nh_config *config);
     int (*measure)(const struct nh_view *view, struct nh_rows *rows);
 };
 

@@ -14,17 +14,20 @@ static int measure(const struct nh_view *view, struct nh_rows *rows)
     const struct nh_model *m = view->model;
 #pragma omp parallel for schedule(static) num_threads(view->config->threads)
     for (int k = 0; k < rows->n; k++) {
-        const struct nh_step *s = &m->graph->steps[k];
-        struct nh_moments x = m->core->moments(m->exec, s->after);
+        const struct nh_step *s = &m->graph->steps[k / NH_STREAMS];
+        int stream = k % NH_STREAMS;
+        if (s->after[stream] < 0)
+            continue;
+        struct nh_moments x = m->core->moments(m->exec, s->after[stream]);
         nh_set(rows, k, NH_LAYERS_RMS, rms(x));
         if (!isnan(view->rms_theory[k]))
             nh_set(rows, k, NH_LAYERS_RMS_THEORY, view->rms_theory[k]);
         nh_set(rows, k, NH_LAYERS_MAX_ABS, x.max_abs);
         nh_set(rows, k, NH_LAYERS_KURTOSIS, x.n * x.sum_4th / (x.sum_sq * x.sum_sq));
         nh_set(rows, k, NH_LAYERS_TOKEN_COS, x.token_cos);
-        if (s->branch >= 0)
-            nh_set(rows, k, NH_LAYERS_BRANCH_RMS, rms(m->core->moments(m->exec, s->branch)));
-        if (s->raw >= 0)
+        if (s->branch[stream] >= 0)
+            nh_set(rows, k, NH_LAYERS_BRANCH_RMS, rms(m->core->moments(m->exec, s->branch[stream])));
+        if (stream == 0 && s->raw >= 0)
             nh_set(rows, k, NH_LAYERS_BRANCH_RAW_RMS, rms(m->core->moments(m->exec, s->raw)));
     }
     return 0;

@@ -34,9 +34,16 @@ int nh_cmd_describe(int argc, char **argv)
         printf("%s%s", i ? ", " : "  also       ", layout->aliases[i]);
     printf("%s  sublayer   %s\n  gains      %s\n  law        %s\n  source     %s\n", layout->aliases ? "\n" : "", layout->equation,
            layout->gains, layout->law, layout->source);
-    for (int i = 0; layout->knobs && layout->knobs[i].name; i++)
-        printf("  knob       %s = %g (%g..%g): %s\n", layout->knobs[i].name, layout->knobs[i].start, layout->knobs[i].min,
-               layout->knobs[i].max, layout->knobs[i].help);
+    for (const struct nh_knob *k = layout->knobs; k && k->name; k++) {
+        if (k->words) {
+            printf("  knob       %s = %s (", k->name, k->words[(int)k->start]);
+            for (int w = 0; k->words[w]; w++)
+                printf("%s%s", w ? "|" : "", k->words[w]);
+            printf("): %s\n", k->help);
+        } else {
+            printf("  knob       %s = %g (%g..%g): %s\n", k->name, k->start, k->min, k->max, k->help);
+        }
+    }
     printf("  at depth %d, width %d, batch %d of %d tokens:\n", c->depth, c->width, BATCH, SEQ);
     printf("  norms      %d\n  parameters %zu\n  operations %.4g in matrix products, forward\n", g->n_norms, nh_graph_parameters(g),
            nh_graph_flops(g));

@@ -7,7 +7,7 @@
 #include "harness/core/rng.h"
 #include "harness/core/threads.h"
 
-#include <gsl/gsl_randist.h>
+#include <cblas.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,8 +63,41 @@ static int begin(struct nh_run *run)
     return run->dir ? NH_OK : nh_fail(NH_FAILED, "out of memory");
 }
 
-/** Refuses what cannot fit, before anything is allocated or written. */
-static int check_memory(const struct nh_run *run)
+/** Multiply-adds times 2 per second of single-threaded products, from a short trial. */
+static double product_rate(void)
+{
+    enum { N = 256, TRIALS = 8 };
+    float *a = calloc(3 * N * N, sizeof *a);
+    double best = INFINITY;
+    if (!a)
+        abort();
+    for (int i = 0; i < TRIALS; i++) {
+        double start = seconds();
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, N, N, N, 1, a, N, a + N * N, N, 0, a + 2 * N * N, N);
+        best = fmin(best, seconds() - start);
+    }
+    free(a);
+    return 2.0 * N * N * N / best;
+}
+
+/** What --dry-run prints: memory of the models, and an estimate of the time. */
+static void estimate(const struct nh_run *run, const struct nh_graph *g, double bytes)
+{
+    const struct nh_config *c = &run->options.config;
+    double forward = nh_graph_flops(g), passes = run->backward ? 3 : 1;
+    for (int i = 0; nh_probes[i]; i++)
+        if (c->probes >> i & 1)
+            passes += nh_probes[i]->passes ? nh_probes[i]->passes(c) : 0;
+    /* three quarters of the rate of bare products is what forward and backward reach; docs/performance.md */
+    double time = passes * forward / (0.75 * product_rate() * c->threads);
+    time *= nh_core_for(g)->bits == 64 ? 2 : 1;
+    printf("parameters  %zu\noperations  %.4g in matrix products, forward; %.4g in all, probes included\nmemory      %.1f MiB\n"
+           "time        about %.1f s on %d threads\n", nh_graph_parameters(g), forward, passes * forward, bytes / 0x1p20, time,
+           c->threads);
+}
+
+/** Refuses what cannot fit, before anything is allocated or written; with --dry-run tells what it would take. */
+static int check_size(const struct nh_run *run)
 {
     const struct nh_config *c = &run->options.config;
     struct nh_config twin;
@@ -78,6 +111,8 @@ static int check_memory(const struct nh_run *run)
         status = nh_graph_build(&t, &twin, c->batch, c->seq, c->vocab);
         need += status ? 0 : (double)nh_model_memory(t, false);
     }
+    if (!status && c->dry_run)
+        estimate(run, g, need);
     nh_graph_free(g), nh_graph_free(t);
     if (!status && need > have)
         return nh_fail(NH_FAILED, "this run needs %.1f GiB of memory and %.1f GiB are free; try a smaller --depth, --width, --batch or "
@@ -113,7 +148,7 @@ static double *random_cotangent(const struct nh_run *run)
     if (!u || !rng)
         abort();
     for (size_t i = 0; i < n; i++)
-        u[i] = gsl_ran_gaussian_ziggurat(rng, 1);
+        u[i] = nh_rng_normal(rng);
     gsl_rng_free(rng);
     return u;
 }
@@ -147,11 +182,12 @@ static int law(struct nh_run *run)
     const struct nh_graph *g = run->model.graph;
     size_t seq = (size_t)g->seq, width = (size_t)c->width, n = (size_t)g->rows * width;
     double *x = malloc(n * sizeof *x), *gram = calloc(seq * seq, sizeof *gram);
-    double *rms = malloc((size_t)g->n_steps * sizeof *rms);
-    run->rms_theory = malloc((size_t)g->n_steps * sizeof *rms);
+    int n_rows = g->n_steps * NH_STREAMS;
+    double *rms = malloc(2 * (size_t)n_rows * sizeof *rms); /* the law of either stream */
+    run->rms_theory = malloc((size_t)n_rows * sizeof *rms);
     int status = x && gram && rms && run->rms_theory ? NH_OK : nh_fail(NH_FAILED, "out of memory for the law of the stream");
     if (!status) {
-        run->model.core->read(run->model.exec, g->steps[0].after, x);
+        run->model.core->read(run->model.exec, g->steps[0].after[0], x);
         for (size_t b = 0; b < (size_t)g->batch; b++)
             for (size_t t = 0; t < seq; t++)
                 for (size_t u = 0; u <= t; u++) {
@@ -161,9 +197,12 @@ static int law(struct nh_run *run)
                     gram[t * seq + u] += s / (double)width / g->batch;
                     gram[u * seq + t] = gram[t * seq + u];
                 }
-        status = nh_law_rms(c, gram, rms);
-        for (int k = 0; k < g->n_steps; k++) /* neither the embedding nor what the final norm gives is in the law */
-            run->rms_theory[k] = k > 0 && k < g->n_steps - 1 && !status ? rms[k - 1] : (double)NAN;
+        status = nh_law_rms(c, gram, rms, rms + n_rows);
+        for (int k = 0; k < n_rows; k++) { /* neither the embedding nor what the final norm gives is in the law */
+            int step = k / NH_STREAMS, sublayer = c->layout->block ? 2 * step - 1 : step - 1;
+            bool known = !status && step > 0 && step < g->n_steps - 1;
+            run->rms_theory[k] = known ? rms[k % NH_STREAMS * n_rows + sublayer] : (double)NAN;
+        }
     }
     free(x), free(gram), free(rms);
     return status;
@@ -172,7 +211,7 @@ static int law(struct nh_run *run)
 static int run_probes(struct nh_run *run)
 {
     struct nh_rows *rows = &run->rows;
-    rows->n = run->model.graph->n_steps;
+    rows->n = run->model.graph->n_steps * NH_STREAMS;
     rows->cells = calloc((size_t)rows->n * NH_COLUMN_COUNT, sizeof *rows->cells);
     rows->measured = calloc((size_t)rows->n * NH_COLUMN_COUNT, sizeof *rows->measured);
     if (!rows->cells || !rows->measured)
@@ -200,7 +239,7 @@ static int run_all(struct nh_run *run, double start)
     const struct nh_config *c = &run->options.config;
     bool finished = false;
     int status = begin(run);
-    if (!status && !c->force)
+    if (!status && !c->force && !c->dry_run)
         status = nh_record_find(run, &finished);
     if (status)
         return status;
@@ -209,8 +248,8 @@ static int run_all(struct nh_run *run, double start)
         return NH_OK;
     }
     run->backward = any_probe(c, false);
-    status = check_memory(run);
-    if (status)
+    status = check_size(run);
+    if (status || c->dry_run)
         return status;
     if (c->seq == 1)
         fprintf(stderr, "harness: with --seq 1 no token has a next one, so the loss and all gradients are 0\n");

@@ -107,7 +107,7 @@ static bool has_post_norm(const struct nh_layout *layout, int depth, const doubl
     for (int layer = 1; layer <= depth; layer++) {
         const struct nh_pos attn = {.layer = layer, .depth = depth, .kind = NH_ATTN};
         const struct nh_pos ffn = {.layer = layer, .depth = depth, .kind = NH_FFN};
-        if (layout->law_term(&attn, knobs).post_gain > 0 || layout->law_term(&ffn, knobs).post_gain > 0)
+        if (layout->law_term(&attn, knobs).post_norm || layout->law_term(&ffn, knobs).post_norm)
             return true;
     }
     return false;

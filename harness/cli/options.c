@@ -142,6 +142,9 @@ static const struct nh_option options[] = {
     {.name = "force", .kind = &nh_value_switch, AT(force), .start = "off", .elsewhere = true,
      .choices = WORDS("off", "on"),
      .help = "run again what has been run"},
+    {.name = "dry-run", .kind = &nh_value_switch, AT(dry_run), .start = "off", .elsewhere = true,
+     .choices = WORDS("off", "on"),
+     .help = "tell parameters, operations, memory and time, and stop"},
 };
 // clang-format on
 
@@ -301,7 +304,7 @@ static int record_knobs(const struct nh_config *c, nh_option_visit *visit, void 
         char name[64], value[NH_NUMBER_SIZE];
         snprintf(name, sizeof name, "set.%s", knobs[i].name);
         nh_number_real(value, c->knobs[i]);
-        status = visit(arg, name, value);
+        status = visit(arg, name, knobs[i].words ? knobs[i].words[(int)c->knobs[i]] : value);
     }
     return status;
 }

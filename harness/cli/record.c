@@ -89,10 +89,12 @@ static int write_layers(const struct nh_run *run)
     struct nh_writer *w = NULL;
     int status = begin_table(&w, run, NH_TABLE_LAYERS);
     for (int k = 0; k < run->rows.n && !status; k++) {
-        const struct nh_step *s = &run->model.graph->steps[k];
+        const struct nh_step *s = &run->model.graph->steps[k / NH_STREAMS];
+        if (s->after[k % NH_STREAMS] < 0)
+            continue;
         nh_writer_int(w, NH_LAYERS_LAYER, s->layer);
         nh_writer_text(w, NH_LAYERS_SUBLAYER, nh_sublayer_names[s->sublayer]);
-        nh_writer_int(w, NH_LAYERS_STREAM, 0);
+        nh_writer_int(w, NH_LAYERS_STREAM, k % NH_STREAMS);
         for (int c = 0; c < NH_COLUMN_COUNT; c++) {
             size_t i = (size_t)k * NH_COLUMN_COUNT + (size_t)c;
             if (!run->rows.measured[i])
@@ -149,8 +151,9 @@ static int write_spectrum(const struct nh_run *run)
         const struct nh_singular *v = &run->rows.spectrum[i];
         if (!v->index) /* a step that has no map */
             continue;
-        nh_writer_int(w, NH_SPECTRUM_LAYER, run->model.graph->steps[v->step].layer);
-        nh_writer_text(w, NH_SPECTRUM_SUBLAYER, nh_sublayer_names[run->model.graph->steps[v->step].sublayer]);
+        const struct nh_step *s = &run->model.graph->steps[v->row / NH_STREAMS];
+        nh_writer_int(w, NH_SPECTRUM_LAYER, s->layer);
+        nh_writer_text(w, NH_SPECTRUM_SUBLAYER, nh_sublayer_names[s->sublayer]);
         nh_writer_int(w, NH_SPECTRUM_INDEX, v->index);
         nh_writer_real(w, NH_SPECTRUM_SINGULAR_VALUE, v->value);
         status = nh_writer_row(w);

@@ -34,7 +34,7 @@ enum { COLUMNS = sizeof columns / sizeof *columns };
 
 static void print_row(const struct nh_run *run, int k)
 {
-    const struct nh_step *s = &run->model.graph->steps[k];
+    const struct nh_step *s = &run->model.graph->steps[k / NH_STREAMS];
     printf("%5d %-6s", s->layer, nh_sublayer_names[s->sublayer]);
     for (int c = 0; c < COLUMNS; c++) {
         if (!any(run, columns[c].column))
@@ -48,10 +48,10 @@ static void print_row(const struct nh_run *run, int k)
     putchar('\n');
 }
 
-/** About ROWS rows: both ends, the sublayers of the first layer, and even steps between. */
+/** About ROWS rows of stream 0: both ends, the sublayers of the first layer, and even steps between. */
 static void print_layers(const struct nh_run *run)
 {
-    int n = run->rows.n, shown = -1;
+    int n = run->rows.n / NH_STREAMS, shown = -1;
     printf("%5s %-6s", "layer", "");
     for (int c = 0; c < COLUMNS; c++)
         if (any(run, columns[c].column))
@@ -61,7 +61,7 @@ static void print_layers(const struct nh_run *run)
         int k = n <= ROWS ? i : (int)lround((double)i * (n - 2) / (ROWS - 2));
         k = i == ROWS - 1 || k > n - 1 ? n - 1 : k;
         if (k > shown)
-            print_row(run, shown = k);
+            print_row(run, (shown = k) * NH_STREAMS);
     }
 }
 

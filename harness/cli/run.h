@@ -18,7 +18,7 @@ struct nh_run {
     struct nh_data *data;
     struct nh_model model, shadow; /**< shadow.graph is NULL where no probe needs it */
     struct nh_rows rows;
-    double *rms_theory; /**< per step of the graph; nan = none */
+    double *rms_theory; /**< per row; nan = none */
     double loss, loss_scale, wall_s;
     bool backward;
     enum nh_run_status status;

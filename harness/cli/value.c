@@ -380,8 +380,17 @@ static int knob_read(const struct nh_option *o, const char *text, struct nh_conf
         knob++;
     if (!knob || !knob->name)
         return unknown_knob(c->layout, name);
-    double x;
-    if (!read_real(value + 1, &x) || !(x >= knob->min && x <= knob->max)) {
+    double x = 0;
+    if (knob->words) {
+        char list[NH_VALUE_SIZE] = "";
+        while (knob->words[(int)x] && strcmp(knob->words[(int)x], value + 1) != 0) {
+            size_t n = strlen(list);
+            snprintf(list + n, sizeof list - n, "%s%s", n ? ", " : "", knob->words[(int)x]);
+            x++;
+        }
+        if (!knob->words[(int)x])
+            return nh_fail(NH_USAGE, "--set %s='%.60s' must be one of %s", name, value + 1, list);
+    } else if (!read_real(value + 1, &x) || !(x >= knob->min && x <= knob->max)) {
         char min[NH_NUMBER_SIZE], max[NH_NUMBER_SIZE];
         nh_number_real(min, knob->min);
         nh_number_real(max, knob->max);

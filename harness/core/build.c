@@ -19,7 +19,8 @@ struct nh_builder {
     struct nh_pos pos;
     int layer;
     enum nh_sublayer sublayer;
-    nh_val raw, branch; /**< of the sublayer under construction */
+    nh_val raw, branch[NH_STREAMS]; /**< of the sublayer under construction */
+    int n_added;                    /**< residual adds in it so far */
 };
 
 static int site(struct nh_builder *b, enum nh_site_name name, enum nh_role role)
@@ -109,7 +110,8 @@ nh_val nh_norm(struct nh_builder *b, enum nh_norm_slot slot, nh_val x, double ga
         [NH_OUTER] = {"norm_post", NH_SITE_NORM_POST},
         [NH_FINAL] = {"norm_final", NH_SITE_NORM_FINAL},
     };
-    static const char *const sublayers[] = {[NH_SUB_ATTN] = "attn.", [NH_SUB_FFN] = "ffn.", [NH_SUB_FINAL] = ""};
+    static const char *const sublayers[] = {
+        [NH_SUB_ATTN] = "attn.", [NH_SUB_FFN] = "ffn.", [NH_SUB_BLOCK] = "block.", [NH_SUB_FINAL] = ""};
     char name[20];
     snprintf(name, sizeof name, "%s%s", sublayers[b->sublayer], places[slot].name);
     b->g->n_norms++;
@@ -125,10 +127,51 @@ static nh_val axpby(struct nh_builder *b, double s, nh_val x, double t, nh_val y
     return z;
 }
 
+nh_val nh_add_scaled(struct nh_builder *b, double skip, nh_val x, nh_val f)
+{
+    if (b->n_added < NH_STREAMS) /* the first add is to stream 0 */
+        b->branch[b->n_added++] = f;
+    return axpby(b, skip, x, 1, f, NH_SITE_RESIDUAL, NH_ROLE_RESIDUAL);
+}
+
 nh_val nh_add(struct nh_builder *b, nh_val x, nh_val f)
 {
-    b->branch = f;
-    return axpby(b, 1, x, 1, f, NH_SITE_RESIDUAL, NH_ROLE_RESIDUAL);
+    return nh_add_scaled(b, 1, x, f);
+}
+
+nh_val nh_join(struct nh_builder *b, nh_val a, nh_val f)
+{
+    return axpby(b, 1, a, 1, f, NH_SITE_BRANCH, NH_ROLE_ACTIVATION);
+}
+
+nh_val nh_scale(struct nh_builder *b, nh_val x, double c)
+{
+    return axpby(b, c, x, 0, -1, NH_SITE_NORM_SCALE, NH_ROLE_NORM_OUT);
+}
+
+/** One trained factor for every `width` columns. */
+static nh_val gain(struct nh_builder *b, nh_val x, int width, double start, const char *name, enum nh_site_name where)
+{
+    int cols = cols_of(b, x);
+    nh_val y = value(b, cols, where, NH_ROLE_ACTIVATION);
+    int p = constant(b, name, cols / width, start, NH_ROLE_NORM_OUT, where);
+    struct nh_rec *r = nh_graph_rec(b->g, NH_OP_GAIN, y);
+    r->in[0] = x, r->par[0] = p, r->u.gain.width = width;
+    return y;
+}
+
+nh_val nh_gain(struct nh_builder *b, nh_val f, bool per_channel, double start)
+{
+    return gain(b, f, per_channel ? 1 : cols_of(b, f), start, b->sublayer == NH_SUB_ATTN ? "attn.gain" : "ffn.gain", NH_SITE_BRANCH);
+}
+
+nh_val nh_shrink(struct nh_builder *b, nh_val x, double start)
+{
+    nh_val y = value(b, cols_of(b, x), NH_SITE_SHRINK, NH_ROLE_RESIDUAL);
+    int p = constant(b, b->sublayer == NH_SUB_ATTN ? "attn.shrink" : "ffn.shrink", 1, start, NH_ROLE_NORM_OUT, NH_SITE_SHRINK);
+    struct nh_rec *r = nh_graph_rec(b->g, NH_OP_SHRINK, y);
+    r->in[0] = x, r->par[0] = p;
+    return y;
 }
 
 static struct nh_part weight_part(const struct nh_builder *b, enum nh_weight w)
@@ -147,7 +190,13 @@ static nh_val rotate(struct nh_builder *b, nh_val x, int head_dim)
     return y;
 }
 
-static nh_val attention(struct nh_builder *b, nh_val x)
+/** Norm per head of queries, keys or values. */
+static nh_val norm_heads(struct nh_builder *b, nh_val x, int head_dim, double start, const char *name, enum nh_site_name where)
+{
+    return norm_over(b, x, head_dim, true, start, name, where);
+}
+
+static nh_val attention(struct nh_builder *b, nh_val x, const struct nh_inner *inner)
 {
     const struct nh_config *c = b->config;
     int dh = c->width / c->heads, dq = c->width, dkv = c->kv_heads * dh;
@@ -156,10 +205,14 @@ static nh_val attention(struct nh_builder *b, nh_val x)
                         NH_ROLE_MATMUL_OUT);
     nh_val q = nh_graph_view(b->g, all, 0, dq), k = nh_graph_view(b->g, all, dq, dkv);
     nh_val v = nh_graph_view(b->g, all, dq + dkv, dkv);
-    if (c->qk_norm) {
-        q = norm_over(b, q, dh, true, 1, "attn.q_norm", NH_SITE_QK_NORM);
-        k = norm_over(b, k, dh, true, 1, "attn.k_norm", NH_SITE_QK_NORM);
+    if (c->qk_norm || inner->norm_qkv || inner->cosine > 0) {
+        /* cosine attention: rows of RMS 1 have q.k = dh cos(q, k); the factor goes with q, where it is trained */
+        double start = inner->cosine > 0 ? inner->cosine / sqrt(dh) : 1;
+        q = norm_heads(b, q, dh, start, "attn.q_norm", NH_SITE_QK_NORM);
+        k = norm_heads(b, k, dh, 1, "attn.k_norm", NH_SITE_QK_NORM);
     }
+    if (inner->norm_qkv)
+        v = norm_heads(b, v, dh, 1, "attn.v_norm", NH_SITE_NORM_INNER);
     if (c->pos == NH_POS_ROPE)
         q = rotate(b, q, dh), k = rotate(b, k, dh);
     double scale = 1 / sqrt(dh);
@@ -175,6 +228,10 @@ static nh_val attention(struct nh_builder *b, nh_val x)
     r->u.sdpa.window = c->window > 0 && c->window < b->g->seq ? c->window : b->g->seq;
     r->u.sdpa.scale = c->scale_after ? scale : 1;
     r->u.sdpa.site_qk = site_qk, r->u.sdpa.site_scores = site_scores, r->u.sdpa.site_probs = site_probs;
+    if (inner->scale_heads)
+        heads = gain(b, heads, dh, 1, "attn.heads", NH_SITE_HEAD_SCALE);
+    if (inner->norm_out)
+        heads = norm_over(b, heads, dq, false, 1, "attn.norm_out", NH_SITE_NORM_INNER);
     struct nh_part o = weight_part(b, NH_W_O);
     return linear(b, heads, param(b, "attn.out", dq, 1, &o, NH_ROLE_WEIGHT, NH_SITE_ATTN_OUT), "attn.out.bias", NH_SITE_ATTN_OUT,
                   NH_ROLE_MATMUL_OUT);
@@ -188,7 +245,7 @@ static nh_val activate(struct nh_builder *b, nh_val x, enum nh_act kind)
     return y;
 }
 
-static nh_val feed_forward(struct nh_builder *b, nh_val x)
+static nh_val feed_forward(struct nh_builder *b, nh_val x, const struct nh_inner *inner)
 {
     static const struct {
         enum nh_act act;
@@ -217,38 +274,65 @@ static nh_val feed_forward(struct nh_builder *b, nh_val x)
     } else {
         h = activate(b, h, forms[c->ffn].act);
     }
+    if (inner->norm_out)
+        h = norm_over(b, h, hidden, false, 1, "ffn.norm_out", NH_SITE_NORM_INNER);
     return linear(b, h, param(b, "ffn.out", hidden, 1, &out, NH_ROLE_WEIGHT, NH_SITE_FFN_OUT), "ffn.out.bias", NH_SITE_FFN_OUT,
                   NH_ROLE_MATMUL_OUT);
 }
 
+nh_val nh_branch_with(struct nh_builder *b, nh_val x, const struct nh_inner *inner)
+{
+    assert(b->pos.kind != NH_BLOCK);
+    b->g->n_norms += b->pos.kind == NH_ATTN ? (inner->norm_qkv ? 3 : 0) + inner->norm_out : inner->norm_out;
+    return b->raw = b->pos.kind == NH_ATTN ? attention(b, x, inner) : feed_forward(b, x, inner);
+}
+
 nh_val nh_branch(struct nh_builder *b, nh_val x)
 {
-    return b->raw = b->pos.kind == NH_ATTN ? attention(b, x) : feed_forward(b, x);
+    return nh_branch_with(b, x, &(struct nh_inner){0});
 }
 
-nh_val nh_exit_norm(struct nh_builder *b, nh_val stream)
+static enum nh_sublayer sublayer_of(enum nh_kind kind)
 {
-    return nh_norm(b, NH_FINAL, stream, 1);
+    static const enum nh_sublayer sublayers[] = {[NH_ATTN] = NH_SUB_ATTN, [NH_FFN] = NH_SUB_FFN, [NH_BLOCK] = NH_SUB_BLOCK};
+    return sublayers[kind];
 }
 
-nh_val nh_exit_bare(struct nh_builder *b, nh_val stream)
+void nh_at(struct nh_builder *b, enum nh_kind kind)
+{
+    b->pos.kind = kind;
+    b->sublayer = sublayer_of(kind);
+}
+
+nh_val nh_exit_norm(struct nh_builder *b, const nh_val *x)
+{
+    return nh_norm(b, NH_FINAL, x[0], 1);
+}
+
+nh_val nh_exit_bare(struct nh_builder *b, const nh_val *x)
 {
     (void)b;
-    return stream;
+    return x[0];
 }
 
-static void step(struct nh_builder *b, nh_val before, int first_rec, nh_val after)
+/** A row of the results: from the streams `before` (NULL: from nothing) to the n streams `after`. */
+static void step(struct nh_builder *b, const nh_val *before, int first_rec, const nh_val *after, int n)
 {
     struct nh_graph *g = b->g;
     struct nh_step *more = realloc(g->steps, ((size_t)g->n_steps + 1) * sizeof *more);
     if (!more)
         abort();
     g->steps = more;
-    g->steps[g->n_steps++] = (struct nh_step){
-        .layer = b->layer, .sublayer = b->sublayer, .first_rec = first_rec, .end_rec = g->n_recs, .before = before, .after = after,
-        .raw = b->raw, .branch = b->branch};
-    g->values[after].watched = true;
-    b->raw = b->branch = -1;
+    struct nh_step *s = &g->steps[g->n_steps++];
+    *s = (struct nh_step){.layer = b->layer, .sublayer = b->sublayer, .first_rec = first_rec, .end_rec = g->n_recs, .raw = b->raw};
+    for (int i = 0; i < NH_STREAMS; i++) {
+        s->before[i] = before ? before[i] : -1;
+        s->after[i] = i < n ? after[i] : -1;
+        s->branch[i] = i < b->n_added ? b->branch[i] : -1;
+        if (i < n)
+            g->values[after[i]].watched = true;
+    }
+    b->raw = -1, b->n_added = 0;
 }
 
 static void at(struct nh_builder *b, int layer, enum nh_sublayer sublayer)
@@ -256,49 +340,68 @@ static void at(struct nh_builder *b, int layer, enum nh_sublayer sublayer)
     b->layer = layer, b->sublayer = sublayer;
 }
 
-static nh_val embed(struct nh_builder *b, int *table)
+/** Records the embedding and the streams that start from it; returns the table's parameter. */
+static int embed(struct nh_builder *b, nh_val *streams)
 {
     const struct nh_config *c = b->config;
     at(b, 0, NH_SUB_EMBED);
     struct nh_part tok = {.rows = b->g->vocab, .tensor = TENSOR_EMBED, .std = nh_embed_std(c)};
     struct nh_part pos = {.rows = b->g->seq, .tensor = TENSOR_POSITION, .std = nh_embed_std(c)};
-    *table = param(b, "embed", c->width, 1, &tok, NH_ROLE_EMBEDDING, NH_SITE_EMBED);
+    int table = param(b, "embed", c->width, 1, &tok, NH_ROLE_EMBEDDING, NH_SITE_EMBED);
     int position = c->pos == NH_POS_LEARNED ? param(b, "positions", c->width, 1, &pos, NH_ROLE_EMBEDDING, NH_SITE_EMBED) : -1;
     nh_val x = value(b, c->width, NH_SITE_EMBED, NH_ROLE_RESIDUAL);
     struct nh_rec *r = nh_graph_rec(b->g, NH_OP_EMBED, x);
-    r->par[0] = *table, r->par[1] = position;
+    r->par[0] = table, r->par[1] = position;
     /* a constant is held in the format of what it multiplies: sqrt(3072) is 55.5 in bf16 */
     r->u.embed.scale = nh_round(&b->g->fmt[NH_ROLE_EMBEDDING], c->embed_scale);
-    step(b, -1, 0, x);
-    return x;
+    streams[0] = x;
+    for (int i = 1; i < b->g->n_streams; i++) /* a value of its own, so that each stream has its own derivative */
+        streams[i] = axpby(b, 1, x, 0, -1, NH_SITE_EMBED, NH_ROLE_RESIDUAL);
+    step(b, NULL, 0, streams, b->g->n_streams);
+    return table;
+}
+
+/** One sublayer, or one block, with its row of the results. */
+static void build_step(struct nh_builder *b, int layer, enum nh_kind kind, nh_val *streams)
+{
+    const struct nh_layout *layout = b->config->layout;
+    nh_val before[NH_STREAMS];
+    memcpy(before, streams, sizeof before);
+    b->pos = (struct nh_pos){.layer = layer, .depth = b->config->depth, .kind = kind};
+    struct nh_pos pos = b->pos;
+    at(b, layer, sublayer_of(kind));
+    int first = b->g->n_recs;
+    if (kind == NH_BLOCK)
+        layout->block(b, &pos, b->config->knobs, streams);
+    else
+        layout->sublayer(b, &pos, b->config->knobs, streams);
+    b->sublayer = sublayer_of(kind); /* a block hook may have left it at one of its branches */
+    step(b, before, first, streams, b->g->n_streams);
 }
 
 int nh_graph_build(struct nh_graph **out, const struct nh_config *config, int batch, int seq, int vocab)
 {
-    struct nh_builder b = {.g = nh_graph_new(config, batch, seq, vocab), .config = config, .raw = -1, .branch = -1};
+    const struct nh_layout *layout = config->layout;
+    if (layout->block && config->branches != NH_BRANCHES_BOTH)
+        return nh_fail(NH_USAGE, "layout %s is a block around both branches; leave --branches out", layout->name);
+    struct nh_builder b = {.g = nh_graph_new(config, batch, seq, vocab), .config = config, .raw = -1};
     struct nh_graph *g = b.g;
-    int table;
-    nh_val x = embed(&b, &table);
-    static const struct {
-        enum nh_kind kind;
-        enum nh_branches branch;
-        enum nh_sublayer sublayer;
-    } halves[] = {{NH_ATTN, NH_BRANCHES_ATTN, NH_SUB_ATTN}, {NH_FFN, NH_BRANCHES_FFN, NH_SUB_FFN}};
-    for (int l = 1; l <= config->depth; l++)
-        for (int h = 0; h < 2; h++) {
-            if (!(config->branches & halves[h].branch))
-                continue;
-            at(&b, l, halves[h].sublayer);
-            b.pos = (struct nh_pos){.layer = l, .depth = config->depth, .kind = halves[h].kind};
-            int first = g->n_recs;
-            nh_val before = x;
-            config->layout->sublayer(&b, &b.pos, config->knobs, &x);
-            step(&b, before, first, x);
-        }
+    g->n_streams = layout->n_streams;
+    nh_val streams[NH_STREAMS] = {-1, -1};
+    int table = embed(&b, streams);
+    for (int l = 1; l <= config->depth; l++) {
+        if (layout->block)
+            build_step(&b, l, NH_BLOCK, streams);
+        if (layout->sublayer && config->branches & NH_BRANCHES_ATTN)
+            build_step(&b, l, NH_ATTN, streams);
+        if (layout->sublayer && config->branches & NH_BRANCHES_FFN)
+            build_step(&b, l, NH_FFN, streams);
+    }
     at(&b, config->depth + 1, NH_SUB_FINAL);
     int first = g->n_recs;
-    nh_val y = g->exit_value = config->layout->exit(&b, x);
-    step(&b, x, first, y);
+    nh_val y = g->exit_value = layout->exit(&b, streams);
+    b.n_added = 0; /* an exit may add streams: that is no branch */
+    step(&b, streams, first, &y, 1);
     g->head_rec = g->n_recs;
     if (!config->tie) {
         struct nh_part head = {.rows = vocab, .tensor = TENSOR_HEAD, .std = nh_head_std(config)};

@@ -15,7 +15,7 @@ enum { BATCH = 2, SEQ = 6, VOCAB = 11, DEPTH = 3, ENTRIES = 12 };
 
 static const char *const op_names[NH_OP_COUNT] = {
     [NH_OP_EMBED] = "embedding, weights", [NH_OP_NORM] = "norm", [NH_OP_LINEAR] = "linear", [NH_OP_ROPE] = "rope", [NH_OP_SDPA] = "attention",
-    [NH_OP_ACT] = "activation", [NH_OP_MUL] = "product", [NH_OP_AXPBY] = "add", [NH_OP_CAST] = "cast", [NH_OP_XENT] = "cross-entropy",
+    [NH_OP_ACT] = "activation", [NH_OP_MUL] = "product", [NH_OP_AXPBY] = "add", [NH_OP_GAIN] = "gain", [NH_OP_SHRINK] = "shrink", [NH_OP_CAST] = "cast", [NH_OP_XENT] = "cross-entropy",
 };
 
 bool nh_check_good(const struct nh_check *c)
@@ -71,18 +71,38 @@ static double dot(const double *a, const double *b, size_t n)
 
 static size_t value_size(const struct nh_graph *g, nh_val v)
 {
-    return (size_t)g->rows * (size_t)g->values[v].cols;
+    return v < 0 ? 0 : (size_t)g->rows * (size_t)g->values[v].cols;
+}
+
+static size_t state_size(const struct nh_graph *g, const nh_val *v)
+{
+    return value_size(g, v[0]) + value_size(g, v[1]);
+}
+
+/** The streams v, one after the other. */
+static void read_state(const struct nh_model *m, const nh_val *v, double *out)
+{
+    for (int i = 0; i < NH_STREAMS; out += value_size(m->graph, v[i]), i++)
+        if (v[i] >= 0)
+            m->core->read(m->exec, v[i], out);
+}
+
+static void write_state(const struct nh_model *m, const nh_val *v, const double *in)
+{
+    for (int i = 0; i < NH_STREAMS; in += value_size(m->graph, v[i]), i++)
+        if (v[i] >= 0)
+            m->core->write(m->exec, v[i], in);
 }
 
 /** |<u,Jv> - <J'u,v>| / (||u|| ||Jv||) of operations [first, end); with out != NULL also Jv. */
-static int adjoint(struct nh_model *m, int first, int end, nh_val from, nh_val to, const double *v, double *jv, double *error)
+static int adjoint(struct nh_model *m, int first, int end, const nh_val *from, const nh_val *to, const double *v, double *jv, double *error)
 {
     struct nh_pass *p;
     int status = m->core->pass_create(&p, m->exec, first, end, from, to, 1);
     if (status)
         return status;
-    size_t n_in = value_size(m->graph, from), n_out = value_size(m->graph, to);
-    gsl_rng *rng = nh_rng_new(17, (uint64_t)first, (uint64_t)to);
+    size_t n_in = state_size(m->graph, from), n_out = state_size(m->graph, to);
+    gsl_rng *rng = nh_rng_new(17, (uint64_t)first, (uint64_t)to[0]);
     double *u = vector(n_out, rng), *jtu = vector(n_in, NULL);
     m->core->jvp(p, 1, v, jv);
     m->core->vjp(p, 1, u, jtu);
@@ -94,20 +114,20 @@ static int adjoint(struct nh_model *m, int first, int end, nh_val from, nh_val t
 }
 
 /** Jv by central differences of the operations themselves, against jv; the model is left as it was. */
-static double difference(struct nh_model *m, int first, int end, nh_val from, nh_val to, const double *v, const double *jv)
+static double difference(struct nh_model *m, int first, int end, const nh_val *from, const nh_val *to, const double *v, const double *jv)
 {
     const double h = 1e-5;
-    size_t n_in = value_size(m->graph, from), n_out = value_size(m->graph, to);
+    size_t n_in = state_size(m->graph, from), n_out = state_size(m->graph, to);
     double *x = vector(n_in, NULL), *y = vector(n_in, NULL), *a = vector(n_out, NULL), *b = vector(n_out, NULL);
-    m->core->read(m->exec, from, x);
+    read_state(m, from, x);
     for (int side = 0; side < 2; side++) {
         for (size_t i = 0; i < n_in; i++)
             y[i] = x[i] + (side ? -h : h) * v[i];
-        m->core->write(m->exec, from, y);
+        write_state(m, from, y);
         m->core->rerun(m->exec, first, end);
-        m->core->read(m->exec, to, side ? b : a);
+        read_state(m, to, side ? b : a);
     }
-    m->core->write(m->exec, from, x);
+    write_state(m, from, x);
     m->core->rerun(m->exec, first, end);
     double error = 0, norm = sqrt(dot(jv, jv, n_out));
     for (size_t i = 0; i < n_out; i++)
@@ -117,10 +137,10 @@ static double difference(struct nh_model *m, int first, int end, nh_val from, nh
 }
 
 /** One map, in both types; in fp32 only the adjoint identity is asked. */
-static int check_map(struct nh_model m[2], int first, int end, nh_val from, nh_val to, struct nh_check *c)
+static int check_map(struct nh_model m[2], int first, int end, const nh_val *from, const nh_val *to, struct nh_check *c)
 {
-    size_t n_in = value_size(m[0].graph, from), n_out = value_size(m[0].graph, to);
-    gsl_rng *rng = nh_rng_new(5, (uint64_t)first, (uint64_t)from);
+    size_t n_in = state_size(m[0].graph, from), n_out = state_size(m[0].graph, to);
+    gsl_rng *rng = nh_rng_new(5, (uint64_t)first, (uint64_t)from[0]);
     double *v = vector(n_in, rng), *jv = vector(n_out, NULL), error;
     int status = adjoint(&m[0], first, end, from, to, v, jv, &error);
     if (!status) {
@@ -203,7 +223,7 @@ int nh_check_layout(const struct nh_layout *layout, struct nh_check *out)
             if (g->steps[s].end_rec > g->steps[s].first_rec)
                 status = check_map(m, g->steps[s].first_rec, g->steps[s].end_rec, g->steps[s].before, g->steps[s].after, out);
         if (!status)
-            status = check_map(m, g->steps[0].end_rec, g->head_rec, g->steps[0].after, g->exit_value, out);
+            status = check_map(m, 1, g->head_rec, (nh_val[NH_STREAMS]){g->recs[0].out, -1}, (nh_val[NH_STREAMS]){g->exit_value, -1}, out);
         if (!status)
             check_parameters(&m[0], out);
     }
@@ -228,23 +248,34 @@ static int operation_configs(struct nh_config *c)
     return n + 1;
 }
 
+/** Every operation of a model, in its place on the tape. */
+static int check_records(const struct nh_config *config, struct nh_check *checks, bool parameters)
+{
+    struct nh_model m[2] = {0};
+    int status = make_pair(m, config);
+    const struct nh_graph *g = m[0].graph;
+    for (int r = 0; !status && r < g->n_recs; r++)
+        for (int i = 0; !status && i < 3; i++)
+            if (g->recs[r].in[i] >= 0)
+                status = check_map(m, r, r + 1, (nh_val[NH_STREAMS]){g->recs[r].in[i], -1},
+                                   (nh_val[NH_STREAMS]){g->recs[r].out, -1}, &checks[g->recs[r].op]);
+    if (!status && parameters)
+        check_parameters(&m[0], &checks[NH_OP_EMBED]); /* the embedding has parameters only; those of all others go with it */
+    nh_model_destroy(&m[0]), nh_model_destroy(&m[1]);
+    return status;
+}
+
 int nh_check_operations(struct nh_check *out, int *n)
 {
     struct nh_config configs[8];
     struct nh_check checks[NH_OP_COUNT] = {0};
     int n_configs = operation_configs(configs), status = NH_OK;
     *n = 0;
-    for (int k = 0; k < n_configs && !status; k++) {
-        struct nh_model m[2] = {0};
-        status = make_pair(m, &configs[k]);
-        const struct nh_graph *g = m[0].graph;
-        for (int r = 0; !status && r < g->n_recs; r++)
-            for (int i = 0; !status && i < 3; i++)
-                if (g->recs[r].in[i] >= 0)
-                    status = check_map(m, r, r + 1, g->recs[r].in[i], g->recs[r].out, &checks[g->recs[r].op]);
-        if (!status)
-            check_parameters(&m[0], &checks[NH_OP_EMBED]); /* the embedding has parameters only; those of all others go with it */
-        nh_model_destroy(&m[0]), nh_model_destroy(&m[1]);
+    for (int k = 0; k < n_configs && !status; k++)
+        status = check_records(&configs[k], checks, true);
+    for (int k = 0; nh_layouts[k] && !status; k++) { /* some operations occur in some layouts only */
+        struct nh_config c = small_config(nh_layouts[k], "fp64");
+        status = check_records(&c, checks, false);
     }
     for (int op = 0; op < NH_OP_COUNT; op++) /* a cast, which here never occurs, is a sum of one term */
         if (checks[op].cases) {

@@ -58,7 +58,7 @@ struct nh_config {
     int jac_samples, jac_iterations;
 
     const char *out, *label; /**< NULL = default */
-    bool force;
+    bool force, dry_run;
 };
 
 #endif

@@ -47,11 +47,11 @@ struct nh_core {
     /** True where any value of operations [first, end) or of their inputs is not finite. */
     bool (*nonfinite)(const struct nh_exec *x, int first, int end);
 
-    /** Derivative of operations [first, end) from value `from` to value `to`, `n` vectors at a time at the most. A pass works on
-     *  its caller's thread; several passes may go side by side. */
-    int (*pass_create)(struct nh_pass **out, struct nh_exec *x, int first, int end, nh_val from, nh_val to, int n);
+    /** Derivative of operations [first, end) from the values `from` to the values `to` (NH_STREAMS each, -1 = none), `n` vectors
+     *  at a time at the most. A pass works on its caller's thread; several passes may go side by side. */
+    int (*pass_create)(struct nh_pass **out, struct nh_exec *x, int first, int end, const nh_val *from, const nh_val *to, int n);
     void (*pass_destroy)(struct nh_pass *p);
-    /** n tangents (each rows x cols of `from`) to n tangents of `to`. Neither rounded nor counted. */
+    /** n tangents (each rows x cols of every `from`, one after the other) to n tangents of `to`. Neither rounded nor counted. */
     void (*jvp)(struct nh_pass *p, int n, const double *in, double *out);
     /** n cotangents of `to` to n cotangents of `from`. */
     void (*vjp)(struct nh_pass *p, int n, const double *in, double *out);

@@ -34,8 +34,8 @@ static size_t place_values(const struct nh_graph *g, size_t *at)
 }
 
 /** Places the cotangents (or tangents) of operations [first, end): each lives from its first to its last use. Watched values keep
- *  theirs when keep is set. */
-static size_t place_pass(const struct nh_graph *g, int first, int end, nh_val seed, nh_val result, bool keep, size_t *at)
+ *  theirs when keep is set. ends: values that live all along, -1 = none. */
+static size_t place_pass(const struct nh_graph *g, int first, int end, const nh_val *ends, int n_ends, bool keep, size_t *at)
 {
     int n = g->n_values;
     int *from = malloc(2 * ((size_t)n + 1) * sizeof *from), *to = from + n;
@@ -56,8 +56,7 @@ static size_t place_pass(const struct nh_graph *g, int first, int end, nh_val se
             to[v] = time > to[v] ? time : to[v];
         }
     }
-    nh_val ends[] = {seed, result};
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < n_ends; i++)
         if (ends[i] >= 0)
             from[g->values[ends[i]].base] = 0, to[g->values[ends[i]].base] = end - first;
     size_t kept = 0;
@@ -118,7 +117,7 @@ static size_t memory(const struct nh_graph *g, bool gradients)
         size_t *at = malloc(((size_t)g->n_values + 1) * sizeof *at);
         if (!at)
             abort();
-        numbers += g->n_weights + place_pass(g, 0, g->n_recs, -1, -1, true, at);
+        numbers += g->n_weights + place_pass(g, 0, g->n_recs, NULL, 0, true, at);
         free(at);
     }
     return (numbers + 2 * lane) * sizeof(real);
@@ -174,7 +173,7 @@ static int create(struct nh_exec **out, const struct nh_graph *g, int threads, b
     }
     if (ok && gradients) {
         x->wgrads = take(g->n_weights, sizeof(real));
-        x->grads = take(place_pass(g, 0, g->n_recs, -1, -1, true, x->grad_at), sizeof(real));
+        x->grads = take(place_pass(g, 0, g->n_recs, NULL, 0, true, x->grad_at), sizeof(real));
         ok = x->wgrads && x->grads;
     }
     if (!ok) {
@@ -314,18 +313,21 @@ static void pass_destroy(struct nh_pass *p)
     free(p);
 }
 
-static int pass_create(struct nh_pass **out, struct nh_exec *x, int first, int end, nh_val from, nh_val to, int n)
+static int pass_create(struct nh_pass **out, struct nh_exec *x, int first, int end, const nh_val *from, const nh_val *to, int n)
 {
     struct nh_pass *p = calloc(1, sizeof *p);
     size_t nv = (size_t)x->g->n_values + 1;
     if (!p)
         return nh_fail(NH_FAILED, "out of memory for a derivative pass");
-    *p = (struct nh_pass){.x = x, .first = first, .end = end, .from = from, .to = to, .max_n = n,
+    *p = (struct nh_pass){.x = x, .first = first, .end = end, .max_n = n,
                           .threads = 1, .row_block = x->g->rows};
+    nh_val ends[2 * NH_STREAMS];
+    memcpy(p->from, from, sizeof p->from), memcpy(ends, from, sizeof p->from);
+    memcpy(p->to, to, sizeof p->to), memcpy(ends + NH_STREAMS, to, sizeof p->to);
     p->at = malloc(nv * sizeof *p->at), p->seen = calloc(nv, 1);
     p->lanes = make_lanes(x, p->threads);
     if (p->at && p->seen && p->lanes) {
-        size_t size = place_pass(x->g, first, end, from, to, false, p->at);
+        size_t size = place_pass(x->g, first, end, ends, 2 * NH_STREAMS, false, p->at);
         p->own = p->buf = take(size * (size_t)n, sizeof(real));
     }
     if (!p->buf) {
@@ -336,47 +338,68 @@ static int pass_create(struct nh_pass **out, struct nh_exec *x, int first, int e
     return NH_OK;
 }
 
-static void copy_in(struct nh_pass *p, nh_val v, int n, const double *in)
+/** Values of the streams v, in all. */
+static size_t state_size(const struct nh_graph *g, const nh_val *v)
 {
-    const struct nh_value *w = value_of(p->x, v);
-    size_t cols = (size_t)w->cols, rows = (size_t)p->x->g->rows;
+    size_t n = 0;
+    for (int i = 0; i < NH_STREAMS; i++)
+        n += v[i] < 0 ? 0 : (size_t)g->rows * (size_t)g->values[v[i]].cols;
+    return n;
+}
+
+/** Copies the n tangents of one value in or out; they are `step` numbers apart outside. */
+static void copy_in(struct nh_pass *p, nh_val v, int n, const double *in, size_t step)
+{
+    size_t cols = (size_t)value_of(p->x, v)->cols, rows = (size_t)p->x->g->rows;
     for (int s = 0; s < n; s++)
         for (size_t r = 0; r < rows; r++) {
             real *row = pass_ptr(p, v, s, (int)r);
-            const double *from = in + ((size_t)s * rows + r) * cols;
+            const double *from = in + (size_t)s * step + r * cols;
             for (size_t c = 0; c < cols; c++)
                 row[c] = (real)from[c];
         }
 }
 
-static void copy_out(const struct nh_pass *p, nh_val v, int n, double *out)
+static void copy_out(const struct nh_pass *p, nh_val v, int n, double *out, size_t step)
 {
-    const struct nh_value *w = value_of(p->x, v);
-    size_t cols = (size_t)w->cols, rows = (size_t)p->x->g->rows;
-    if (!p->seen[v]) { /* nothing leads there */
-        memset(out, 0, (size_t)n * rows * cols * sizeof *out);
-        return;
-    }
+    size_t cols = (size_t)value_of(p->x, v)->cols, rows = (size_t)p->x->g->rows;
     for (int s = 0; s < n; s++)
         for (size_t r = 0; r < rows; r++) {
             const real *row = pass_ptr(p, v, s, (int)r);
-            double *to = out + ((size_t)s * rows + r) * cols;
+            double *to = out + (size_t)s * step + r * cols;
             for (size_t c = 0; c < cols; c++)
-                to[c] = (double)row[c];
+                to[c] = p->seen[v] ? (double)row[c] : 0; /* nothing leads to what is not seen */
         }
 }
 
-static void begin_pass(struct nh_pass *p, int n, nh_val seed, const double *in)
+static void begin_pass(struct nh_pass *p, int n, const nh_val *seeds, const double *in)
 {
+    const struct nh_graph *g = p->x->g;
+    size_t step = state_size(g, seeds);
     assert(n <= p->max_n);
     p->n = n;
-    memset(p->seen, 0, (size_t)p->x->g->n_values);
-    if (value_of(p->x, seed)->base != seed) { /* the rest of what it is a part of stands still */
-        const struct nh_value *base = value_of(p->x, value_of(p->x, seed)->base);
-        memset(pass_ptr(p, base->base, 0, 0), 0, (size_t)n * (size_t)p->x->g->rows * (size_t)base->ld * sizeof(real));
+    memset(p->seen, 0, (size_t)g->n_values);
+    for (int i = 0; i < NH_STREAMS; i++) {
+        if (seeds[i] < 0)
+            continue;
+        const struct nh_value *v = value_of(p->x, seeds[i]), *base = value_of(p->x, v->base);
+        if (base != v) /* the rest of what it is a part of stands still */
+            memset(pass_ptr(p, v->base, 0, 0), 0, (size_t)n * (size_t)g->rows * (size_t)base->ld * sizeof(real));
+        copy_in(p, seeds[i], n, in, step);
+        in += (size_t)g->rows * (size_t)v->cols;
+        p->seen[seeds[i]] = p->seen[v->base] = true;
     }
-    copy_in(p, seed, n, in);
-    p->seen[seed] = p->seen[value_of(p->x, seed)->base] = true;
+}
+
+static void end_pass(const struct nh_pass *p, int n, const nh_val *results, double *out)
+{
+    const struct nh_graph *g = p->x->g;
+    size_t step = state_size(g, results);
+    for (int i = 0; i < NH_STREAMS; i++)
+        if (results[i] >= 0) {
+            copy_out(p, results[i], n, out, step);
+            out += (size_t)g->rows * (size_t)g->values[results[i]].cols;
+        }
 }
 
 static void jvp(struct nh_pass *p, int n, const double *in, double *out)
@@ -394,14 +417,14 @@ static void jvp(struct nh_pass *p, int n, const double *in, double *out)
                        p->threads, p->lanes, OPS[rec->op]->jvp);
         p->seen[rec->out] = true;
     }
-    copy_out(p, p->to, n, out);
+    end_pass(p, n, p->to, out);
 }
 
 static void vjp(struct nh_pass *p, int n, const double *in, double *out)
 {
     begin_pass(p, n, p->to, in);
     pass_vjp(p);
-    copy_out(p, p->from, n, out);
+    end_pass(p, n, p->from, out);
 }
 
 /* ---- reading ---- */

@@ -34,7 +34,7 @@ struct nh_pass {
     struct nh_exec *x;
     int first, end, n, max_n, threads;
     int row_block;  /**< rows of a unit of work */
-    nh_val from, to;
+    nh_val from[NH_STREAMS], to[NH_STREAMS];
     bool counted;   /**< the training backward pass: gradients are rounded and counted, weight gradients made */
     real *buf;
     size_t *at;     /**< of base values, from `buf`, for one sample; times n */
@@ -186,7 +186,7 @@ void NH_T(nh_gemm)(const struct nh_exec *x, bool emulate, bool ta, bool tb, int 
                    const real *b, size_t ldb, bool accumulate, real *c, size_t ldc);
 
 extern const struct op NH_T(nh_op_embed), NH_T(nh_op_norm), NH_T(nh_op_linear), NH_T(nh_op_rope), NH_T(nh_op_sdpa),
-    NH_T(nh_op_act), NH_T(nh_op_mul), NH_T(nh_op_axpby), NH_T(nh_op_cast), NH_T(nh_op_xent);
+    NH_T(nh_op_act), NH_T(nh_op_mul), NH_T(nh_op_gain), NH_T(nh_op_shrink), NH_T(nh_op_axpby), NH_T(nh_op_cast), NH_T(nh_op_xent);
 
 #define flags_of  NH_T(nh_flags)
 #define gemm      NH_T(nh_gemm)

@@ -9,6 +9,9 @@
 #include "harness/core/site.h"
 #include "layouts/layout.h"
 
+/** Residual streams at the most. */
+enum { NH_STREAMS = 2 };
+
 enum nh_op {
     NH_OP_EMBED,  /**< y = scale * E[token] (+ P[position]); par: E, P or -1 */
     NH_OP_NORM,   /**< RMSNorm or LayerNorm over groups of columns; par: gain, bias or -1 */
@@ -18,6 +21,8 @@ enum nh_op {
     NH_OP_ACT,    /**< gelu (tanh form), relu, silu */
     NH_OP_MUL,    /**< y = a * b */
     NH_OP_AXPBY,  /**< y = s0 a + s1 b; b may be -1 */
+    NH_OP_GAIN,   /**< y = g a, one trained g for every `width` columns; par: g */
+    NH_OP_SHRINK, /**< y = a - silu(p) stopgrad(a), one trained p; par: p */
     NH_OP_CAST,   /**< y = a in another format */
     NH_OP_XENT,   /**< negative log-likelihood of each row's target; 0 where a row has none */
     NH_OP_COUNT
@@ -81,6 +86,9 @@ struct nh_rec {
         struct {
             int head_dim;
         } rope;
+        struct {
+            int width;
+        } gain;
     } u;
 };
 
@@ -96,13 +104,14 @@ struct nh_step {
     int layer;
     enum nh_sublayer sublayer;
     int first_rec, end_rec; /**< operations [first, end) lead from the stream before to the stream after */
-    nh_val before, after;   /**< before = -1 at step 0 */
-    nh_val raw;             /**< output of attention or FFN before any output norm; -1 = none */
-    nh_val branch;          /**< what is added to the stream; -1 = none */
+    nh_val before[NH_STREAMS], after[NH_STREAMS]; /**< per stream; before = -1 at step 0 */
+    nh_val raw; /**< output of attention or FFN before any output norm; -1 = none */
+    nh_val branch[NH_STREAMS]; /**< what is added to each stream; -1 = none */
 };
 
 struct nh_graph {
     int batch, seq, rows, vocab; /**< rows = batch * seq */
+    int n_streams;
     int row_block;               /**< rows of a unit of work; follows from the shape alone */
     double eps;
     double theta;

@@ -35,7 +35,8 @@ struct law {
     struct nh_normal_mean mean;
     size_t tokens;
     double *memory;
-    double *stream, *input, *branch, *query, *key; /**< Gram matrices */
+    double *stream, *input, *branch, *query, *key, *value; /**< Gram matrices */
+    double second; /**< mean square of the second stream */
     double *rows[3];                               /**< one row each, of use within one function */
     struct series *sums;                           /**< MAX_TERMS rows of T */
 };
@@ -89,18 +90,22 @@ static void norm(const struct law *law, double gain, const double *x, double *y)
             y[t * law->tokens + u] = x[t * law->tokens + u] * inverse[t] * inverse[u];
 }
 
-/** B_tu = s_V^2 s_O^2 sum_{s<=t, r<=u} e^(Q_tu K_sr) Y_sr / sum_{s<=t, r<=u} e^(Q_tu K_sr), Q and K the Grams of the
- *  queries (without the score scale) and keys: over Gaussian weights the scores q_t . k_s / sqrt(head_dim) have
+/** B_tu = s_O^2 sum_{s<=t, r<=u} e^(Q_tu K_sr) V_sr / sum_{s<=t, r<=u} e^(Q_tu K_sr); Q, K and V the Grams of the
+ *  queries (without the score scale), keys and values: over Gaussian weights the scores q_t . k_s / sqrt(head_dim) have
  *  covariance Q_tu K_sr. The exponential series takes the factors apart: it is the sum over j of Q_tu^j / j! times a
  *  running sum of K_sr^j over s <= t, r <= u, so that a term costs O(T^2). */
-static void attention(const struct law *law, const struct nh_pos *pos)
+static void attention(const struct law *law, const struct nh_pos *pos, const struct nh_law_term *term)
 {
     const size_t n = law->tokens;
-    const double *y = law->input;
+    const double *y = law->value;
     double s_q = gain_of(law, NH_W_Q, pos), s_k = gain_of(law, NH_W_K, pos);
-    scale(law, s_q * s_q, y, law->query);
-    scale(law, s_k * s_k, y, law->key);
-    if (law->config->qk_norm) {
+    double s_v = gain_of(law, NH_W_V, pos), s_o = gain_of(law, NH_W_O, pos);
+    scale(law, s_q * s_q, law->input, law->query);
+    scale(law, s_k * s_k, law->input, law->key);
+    scale(law, s_v * s_v, law->input, law->value);
+    if (term->norm_qkv)
+        norm(law, 1, law->value, law->value);
+    if (law->config->qk_norm || term->norm_qkv) {
         norm(law, 1, law->query, law->query);
         norm(law, 1, law->key, law->key);
     }
@@ -143,13 +148,14 @@ static void attention(const struct law *law, const struct nh_pos *pos)
         for (size_t u = t; u < n; u++)
             out[u] /= total[u];
     }
-    double gain = gain_of(law, NH_W_V, pos) * gain_of(law, NH_W_O, pos);
-    scale(law, gain * gain, law->branch, law->branch);
+    if (term->norm_out)
+        norm(law, 1, law->branch, law->branch);
+    scale(law, s_o * s_o, law->branch, law->branch);
 }
 
 /** B_tu = s_OUT^2 Phi(C_tu), times s_IN^2 Y_tu where there is a gate. Phi is taken at the mean square of all tokens;
  *  that of one token enters as a factor, which is exact for ReLU and, for all, where the input is normed. */
-static void feed_forward(const struct law *law, const struct nh_pos *pos)
+static void feed_forward(const struct law *law, const struct nh_pos *pos, const struct nh_law_term *term)
 {
     const size_t n = law->tokens;
     const double *y = law->input;
@@ -162,32 +168,40 @@ static void feed_forward(const struct law *law, const struct nh_pos *pos)
         for (size_t u = t; u < n; u++) {
             double size = sqrt(y[t * n + t] * y[u * n + u]), b = size;
             if (size > 0) /* a token of zeros gives zeros */
-                b *= s_out * s_out * nh_dual_value(&dual, y[t * n + u] / size) / mean;
+                b *= nh_dual_value(&dual, y[t * n + u] / size) / mean;
             law->branch[t * n + u] = gated ? b * s_in * s_in * y[t * n + u] : b;
         }
+    if (term->norm_out)
+        norm(law, 1, law->branch, law->branch);
+    scale(law, s_out * s_out, law->branch, law->branch);
 }
 
 /** One sublayer; false where its mean square cannot be known. */
-static bool sublayer(const struct law *law, const struct nh_pos *pos)
+static bool sublayer(struct law *law, const struct nh_pos *pos)
 {
     const struct nh_config *config = law->config;
     const struct nh_law_term term = config->layout->law_term(pos, config->knobs);
-    bool post_norm = term.post_gain > 0;
-    if (!term.pre_norm && !post_norm && !term.outer_norm)
+    bool silent = !term.post_norm && term.branch == 0;
+    if (silent)
+        scale(law, 0, law->branch, law->branch);
+    else if (!term.pre_norm && !term.post_norm && !term.outer_norm && !term.norm_skip && !term.norm_qkv)
         return false;
-    if (term.pre_norm)
+    if (term.norm_skip)
+        norm(law, 1, law->stream, law->stream);
+    if (term.pre_norm && !term.same_input)
         norm(law, term.in_scale, law->stream, law->input);
-    else
+    else if (!term.same_input)
         scale(law, term.in_scale * term.in_scale, law->stream, law->input);
 
-    if (pos->kind == NH_ATTN)
-        attention(law, pos);
-    else
-        feed_forward(law, pos);
-    if (post_norm)
+    if (!silent && pos->kind == NH_ATTN)
+        attention(law, pos, &term);
+    else if (!silent)
+        feed_forward(law, pos, &term);
+    if (term.post_norm)
         norm(law, term.post_gain * config->post_gain, law->branch, law->branch);
     else
         scale(law, term.branch * term.branch, law->branch, law->branch);
+    law->second += term.second * term.second * mean_diagonal(law, law->branch);
 
     for (size_t i = 0; i < law->tokens * law->tokens; i++)
         law->stream[i] = term.skip * term.skip * law->stream[i] + law->branch[i];
@@ -202,7 +216,7 @@ static int law_init(struct law *law, const struct nh_config *config, const doubl
     *law = (struct law){.config = config, .tokens = n};
     if (nh_normal_mean_init(&law->mean) != NH_OK)
         return NH_FAILED;
-    double **matrices[] = {&law->stream, &law->input, &law->branch, &law->query, &law->key};
+    double **matrices[] = {&law->stream, &law->input, &law->branch, &law->query, &law->key, &law->value};
     const size_t n_matrices = sizeof matrices / sizeof *matrices, n_rows = sizeof law->rows / sizeof *law->rows;
     law->memory = calloc(n_matrices * square + n_rows * n, sizeof *law->memory);
     law->sums = calloc(MAX_TERMS * n, sizeof *law->sums);
@@ -213,10 +227,11 @@ static int law_init(struct law *law, const struct nh_config *config, const doubl
     for (size_t i = 0; i < n_rows; i++)
         law->rows[i] = law->memory + n_matrices * square + i * n;
     scale(law, 1, gram, law->stream);
+    law->second = mean_diagonal(law, gram);
     return NH_OK;
 }
 
-static void recursion(const struct law *law, double *rms)
+static void recursion(struct law *law, double *rms, double *second)
 {
     const struct nh_config *config = law->config;
     bool known = config->layout->law_term != NULL;
@@ -227,15 +242,17 @@ static void recursion(const struct law *law, double *rms)
             struct nh_pos pos = {.layer = l, .depth = config->depth, .kind = kind};
             known = known && sublayer(law, &pos);
             *rms++ = known ? sqrt(mean_diagonal(law, law->stream)) : (double)NAN;
+            if (second)
+                *second++ = known ? sqrt(law->second) : (double)NAN;
         }
 }
 
-int nh_law_rms(const struct nh_config *config, const double *gram, double *rms)
+int nh_law_rms(const struct nh_config *config, const double *gram, double *rms, double *second)
 {
     struct law law;
     int status = law_init(&law, config, gram);
     if (status == NH_OK)
-        recursion(&law, rms);
+        recursion(&law, rms, second);
     free(law.memory);
     free(law.sums);
     return status;

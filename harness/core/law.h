@@ -21,7 +21,7 @@ struct nh_sublayer_constants nh_law_ffn(enum nh_ffn ffn, double s1, double s2);
  *  symmetric), T = config->seq, which must be known, as must kv_heads.
  *  Where a sublayer's mean square cannot be known (no law term; a branch that reads an unnormed stream and has no N2)
  *  this and all later values are nan. Positions (RoPE, windows) are not in the law.
- *  O(T^2) a sublayer. NH_FAILED where memory is short. */
-int nh_law_rms(const struct nh_config *config, const double *gram, double *rms);
+ *  second: the same for a second stream, NULL where it is not asked for. O(T^2) a sublayer. NH_FAILED where memory is short. */
+int nh_law_rms(const struct nh_config *config, const double *gram, double *rms, double *second);
 
 #endif

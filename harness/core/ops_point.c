@@ -263,6 +263,120 @@ static void axpby_jvp(const struct unit *u)
     }
 }
 
+/* ---- trained gain: one number for every `width` columns; and y = x - silu(p) stopgrad(x) ---- */
+
+static unsigned depends_gain(const struct unit *u, size_t row, size_t col)
+{
+    size_t width = u->r->op == NH_OP_GAIN ? (size_t)u->r->u.gain.width : SIZE_MAX;
+    return depends_point(u, row, col) | flags_of(weight_ptr(u->x, u->r->par[0]) + col / width, 1, 1);
+}
+
+/** out = factor of its column times x, over n columns. */
+static void apply_gain(const struct unit *u, const real *x, int n, real *out)
+{
+    const real *g = weight_ptr(u->x, u->r->par[0]);
+    int width = u->r->u.gain.width;
+    for (int c = 0; c < n; c++)
+        out[c] = g[c / width] * x[c];
+}
+
+static void gain_fwd(const struct unit *u)
+{
+    struct rows b = rows_of(u);
+    for (int i = b.r0; i < b.r1; i++)
+        apply_gain(u, row_ptr(u->x, u->r->in[0], i), value_of(u->x, u->r->out)->cols, row_ptr(u->x, u->r->out, i));
+    store_rows(u, b, depends_gain);
+}
+
+/** The sum for a parameter runs over all rows, in double, on one unit behind the row units. */
+static int gain_vjp_units(const struct nh_exec *x, const struct nh_rec *r, const struct nh_pass *p)
+{
+    return row_units_vjp(x, r, p) + p->counted;
+}
+
+static unsigned depends_sums(const struct unit *u, size_t row, size_t col)
+{
+    const struct nh_value *out = value_of(u->x, u->r->out);
+    size_t width = u->r->op == NH_OP_GAIN ? (size_t)u->r->u.gain.width : (size_t)out->cols;
+    unsigned f = 0;
+    (void)row;
+    for (int i = 0; i < u->x->g->rows; i++)
+        f |= flags_of(pass_ptr(u->p, u->r->out, 0, i) + col * width, width, 1) |
+             flags_of(row_ptr(u->x, u->r->in[0], i) + col * width, width, 1);
+    return f;
+}
+
+/** Gradient of the parameter: factor times the sum of dy x over rows and the columns that share it. */
+static void sum_gradient(const struct unit *u, int width, double factor)
+{
+    int cols = value_of(u->x, u->r->out)->cols;
+    real *dg = wgrad_ptr(u->x, u->r->par[0]);
+    for (int k = 0; k < cols / width; k++) {
+        double sum = 0;
+        for (int i = 0; i < u->x->g->rows; i++) {
+            const real *dy = pass_ptr(u->p, u->r->out, 0, i) + k * width, *x = row_ptr(u->x, u->r->in[0], i) + k * width;
+            for (int c = 0; c < width; c++)
+                sum += (double)dy[c] * (double)x[c];
+        }
+        dg[k] = (real)(factor * sum);
+    }
+    NH_T(nh_wgrad_done)(u, 0, 0, 1, 0, cols / width, depends_sums);
+}
+
+static void gain_vjp(const struct unit *u)
+{
+    const struct nh_rec *r = u->r;
+    if (u->index >= row_units_vjp(u->x, r, u->p)) {
+        sum_gradient(u, r->u.gain.width, 1);
+        return;
+    }
+    struct rows b = rows_of(u);
+    size_t ld;
+    real *dx = NH_T(nh_cotangent)(u, r->in[0], b, u->lane->buf, &ld);
+    for (int i = b.r0; i < b.r1; i++)
+        apply_gain(u, pass_ptr(u->p, r->out, b.s, i), value_of(u->x, r->out)->cols, dx + (size_t)(i - b.r0) * ld);
+    NH_T(nh_cotangent_done)(u, r->in[0], b, dx, ld, depends_gain, false);
+}
+
+static void gain_jvp(const struct unit *u)
+{
+    struct rows b = rows_of(u);
+    for (int i = b.r0; i < b.r1; i++)
+        apply_gain(u, pass_ptr(u->p, u->r->in[0], b.s, i), value_of(u->x, u->r->out)->cols, pass_ptr(u->p, u->r->out, b.s, i));
+}
+
+static void shrink_fwd(const struct unit *u)
+{
+    struct rows b = rows_of(u);
+    real keep = 1 - silu(*weight_ptr(u->x, u->r->par[0]));
+    for (int i = b.r0; i < b.r1; i++)
+        combine(keep, row_ptr(u->x, u->r->in[0], i), 0, NULL, value_of(u->x, u->r->out)->cols, row_ptr(u->x, u->r->out, i));
+    store_rows(u, b, depends_gain);
+}
+
+/** The stopped factor is a constant: cotangent and tangent pass unchanged. */
+static void shrink_vjp(const struct unit *u)
+{
+    const struct nh_rec *r = u->r;
+    if (u->index >= row_units_vjp(u->x, r, u->p)) {
+        sum_gradient(u, value_of(u->x, r->out)->cols, -(double)silu_slope(*weight_ptr(u->x, r->par[0])));
+        return;
+    }
+    struct rows b = rows_of(u);
+    size_t ld;
+    real *dx = NH_T(nh_cotangent)(u, r->in[0], b, u->lane->buf, &ld);
+    for (int i = b.r0; i < b.r1; i++)
+        combine(1, pass_ptr(u->p, r->out, b.s, i), 0, NULL, value_of(u->x, r->out)->cols, dx + (size_t)(i - b.r0) * ld);
+    NH_T(nh_cotangent_done)(u, r->in[0], b, dx, ld, depends_cotangent, false);
+}
+
+static void shrink_jvp(const struct unit *u)
+{
+    struct rows b = rows_of(u);
+    for (int i = b.r0; i < b.r1; i++)
+        combine(1, pass_ptr(u->p, u->r->in[0], b.s, i), 0, NULL, value_of(u->x, u->r->out)->cols, pass_ptr(u->p, u->r->out, b.s, i));
+}
+
 /* ---- rotation: element j of a head pairs with j + dim/2; angle t theta^(-2j/dim) (arXiv:2104.09864, half-split form) ---- */
 
 static unsigned depends_rope(const struct unit *u, size_t row, size_t col)
@@ -329,3 +443,7 @@ const struct op NH_T(nh_op_mul) = POINT(mul);
 const struct op NH_T(nh_op_axpby) = POINT(axpby);
 const struct op NH_T(nh_op_cast) = POINT(axpby);
 const struct op NH_T(nh_op_rope) = POINT(rope);
+const struct op NH_T(nh_op_gain) = {.units = row_units, .fwd = gain_fwd, .vjp_units = gain_vjp_units, .vjp = gain_vjp,
+                                    .jvp_units = row_units_vjp, .jvp = gain_jvp};
+const struct op NH_T(nh_op_shrink) = {.units = row_units, .fwd = shrink_fwd, .vjp_units = gain_vjp_units, .vjp = shrink_vjp,
+                                      .jvp_units = row_units_vjp, .jvp = shrink_jvp};

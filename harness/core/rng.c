@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 #include "harness/core/rng.h"
 
+#include <gsl/gsl_randist.h>
+
 /** The finaliser of splitmix64: a bijection in which every input bit changes half of the output bits. */
 static uint64_t mix(uint64_t z)
 {
@@ -73,4 +75,9 @@ gsl_rng *nh_rng_new(uint64_t seed, uint64_t a, uint64_t b)
     if (rng)
         nh_rng_start(rng, seed, a, b);
     return rng;
+}
+
+double nh_rng_normal(const gsl_rng *rng)
+{
+    return gsl_ran_gaussian_ziggurat(rng, 1);
 }

@@ -24,4 +24,7 @@ void nh_rng_start(const gsl_rng *rng, uint64_t seed, uint64_t a, uint64_t b);
 /** A new generator at the start of a stream, to be freed by gsl_rng_free. NULL where memory is short. */
 gsl_rng *nh_rng_new(uint64_t seed, uint64_t a, uint64_t b);
 
+/** A standard normal number (GSL's ziggurat). */
+double nh_rng_normal(const gsl_rng *rng);
+
 #endif

@@ -65,7 +65,7 @@ static void measure(struct nh_model *m, const struct nh_config *c, enum ask ask,
     }
     if (ask == LAW) {
         double *gram = gram_of(m, steps[0].after);
-        must(nh_law_rms(c, gram, s->law + 1));
+        must(nh_law_rms(c, gram, s->law + 1, NULL));
         for (int k = 1; k < s->n; k++)
             s->law[k] *= s->law[k];
         free(gram);

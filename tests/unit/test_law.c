@@ -55,7 +55,7 @@ static double law_of(const struct nh_config *c, double r0, double rho, double *r
     ck_assert_int_le(n, MAX_SUBLAYERS);
     double own[MAX_SUBLAYERS + 1] = {0};
     own[n] = -1;
-    ck_assert_int_eq(nh_law_rms(c, gram, own), 0);
+    ck_assert_int_eq(nh_law_rms(c, gram, own, NULL), 0);
     ck_assert_double_eq(own[n], -1); /* not a value too many */
     free(gram);
     if (rms)
@@ -213,11 +213,11 @@ START_TEST(attention_sum)
     struct nh_config c = config_of(&only_branch, 1);
     c.seq = N, c.branches = NH_BRANCHES_ATTN;
     double rms;
-    ck_assert_int_eq(nh_law_rms(&c, gram, &rms), 0);
+    ck_assert_int_eq(nh_law_rms(&c, gram, &rms, NULL), 0);
     double beta = query_gain * query_gain * 2.25; /* variance of the scores */
     assert_near(rms * rms, attention_by_sum(gram, N, beta), 1e-9);
     c.qk_norm = true; /* whatever the scale of W_Q and W_K */
-    ck_assert_int_eq(nh_law_rms(&c, gram, &rms), 0);
+    ck_assert_int_eq(nh_law_rms(&c, gram, &rms, NULL), 0);
     assert_near(rms * rms, attention_by_sum(gram, N, beta > 0 ? 1 : 0), 1e-9);
 }
 END_TEST
@@ -249,7 +249,7 @@ START_TEST(attention_second_sublayer)
     struct nh_config c = config_of(&only_branch, 2);
     c.seq = N, c.branches = NH_BRANCHES_ATTN;
     double rms[2];
-    ck_assert_int_eq(nh_law_rms(&c, k, rms), 0);
+    ck_assert_int_eq(nh_law_rms(&c, k, rms, NULL), 0);
     assert_near(rms[1] * rms[1], expected, 1e-9);
 }
 END_TEST
@@ -387,20 +387,20 @@ static struct nh_law_term mix_ln(const struct nh_pos *pos, const double *knobs)
 static struct nh_law_term reordered(const struct nh_pos *pos, const double *knobs)
 {
     (void)pos, (void)knobs;
-    return (struct nh_law_term){.skip = 1, .in_scale = 1, .post_gain = 1};
+    return (struct nh_law_term){.skip = 1, .in_scale = 1, .post_norm = true, .post_gain = 1};
 }
 
 static struct nh_law_term pangu(const struct nh_pos *pos, const double *knobs)
 {
     (void)knobs;
     double c = pos->kind == NH_ATTN ? 0.283 : 0.432;
-    return (struct nh_law_term){.skip = 1, .in_scale = 1, .post_gain = c / sqrt(pos->depth), .pre_norm = true};
+    return (struct nh_law_term){.skip = 1, .in_scale = 1, .post_norm = true, .post_gain = c / sqrt(pos->depth), .pre_norm = true};
 }
 
 static struct nh_law_term halving(const struct nh_pos *pos, const double *knobs)
 {
     (void)pos, (void)knobs;
-    return (struct nh_law_term){.skip = 0.5, .in_scale = 1, .post_gain = 1, .pre_norm = true};
+    return (struct nh_law_term){.skip = 0.5, .in_scale = 1, .post_norm = true, .post_gain = 1, .pre_norm = true};
 }
 
 static struct nh_law_term deepnorm(const struct nh_pos *pos, const double *knobs)
