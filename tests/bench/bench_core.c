@@ -71,7 +71,7 @@ static void emulation(void)
     struct nh_config c32 = config_of("pre", 60, 256, 4, 256, 1, "fp32"), c16 = config_of("pre", 60, 256, 4, 256, 1, "fp16");
     struct nh_model m32 = model_of(&c32, 512), m16 = model_of(&c16, 512);
     double best32 = INFINITY, best16 = INFINITY, best_probes = INFINITY;
-    int n = m16.graph->n_steps;
+    int n = m16.graph->n_steps * NH_STREAMS;
     double *theory = malloc((size_t)n * sizeof *theory);
     struct nh_rows rows = {.n = n, .cells = calloc((size_t)n * NH_COLUMN_COUNT, sizeof(double)),
                            .measured = calloc((size_t)n * NH_COLUMN_COUNT, sizeof(bool))};
