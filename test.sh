@@ -22,7 +22,7 @@ case "$*" in
 esac
 
 # shellcheck disable=SC2154 # set in run.sh
-need "${packages[@]}" check libmpfr-dev locales
+need "${packages[@]}" check libmpfr-dev locales parallel
 build "$dir" all "${options[@]}"
 
 # shellcheck disable=SC2154

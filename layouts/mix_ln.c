@@ -12,7 +12,8 @@ extern const struct nh_layout nh_layout_pre, nh_layout_post;
 
 static const struct nh_layout *part(const struct nh_pos *pos, const double *knob)
 {
-    return pos->layer <= floor(knob[0] * pos->depth) ? &nh_layout_post : &nh_layout_pre;
+    const double rounding = 1e-9; /* 0.29 * 100 is 28.999999999999996 */
+    return pos->layer <= floor(knob[0] * pos->depth + rounding) ? &nh_layout_post : &nh_layout_pre;
 }
 
 static void sublayer(struct nh_builder *b, const struct nh_pos *pos, const double *knob, nh_val *x)

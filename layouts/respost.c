@@ -14,7 +14,7 @@ static const struct nh_knob knobs[] = {
 static void sublayer(struct nh_builder *b, const struct nh_pos *pos, const double *knob, nh_val *x)
 {
     (void)pos;
-    const struct nh_inner inner = {.cosine = knob[COSINE] ? 10 : 0};
+    const struct nh_inner inner = {.cosine = knob[COSINE] > 0 ? 10 : 0};
     *x = nh_add(b, *x, nh_norm(b, NH_N2, nh_branch_with(b, *x, &inner), knob[GAIN]));
 }
 

@@ -16,9 +16,15 @@ BEGIN {
         printf "%s%s", csv_quote(name[i]), i < names ? "," : "\n"
     for (f = 1; f < ARGC; f++) {
         csv_header(ARGV[f])
+        same = columns == names
+        for (i = 1; i <= names && same; i++)
+            same = field[i] == name[i]
         while (csv_row(ARGV[f]))
-            for (i = 1; i <= names; i++)
-                printf "%s%s", name[i] in column ? csv_quote(field[column[name[i]]]) : "", i < names ? "," : "\n"
+            if (same && csv_plain)
+                print csv_plain
+            else
+                for (i = 1; i <= names; i++)
+                    printf "%s%s", name[i] in column ? csv_quote(field[column[name[i]]]) : "", i < names ? "," : "\n"
         close(ARGV[f])
         csv_line[ARGV[f]] = 0
     }

@@ -7,15 +7,17 @@ function fail(sentence) {
     exit 1
 }
 
-# Reads the next record of a file into field[1..nf]; 0 at the end.
-function csv_read(file,    text, more, i, n, c, quoted, value) {
+# Reads the next record of a file into field[1..nf]; 0 at the end. csv_plain is its text where nothing in it is quoted.
+function csv_read(file,    text, more, i, c, quoted, value) {
     if ((getline text <file) <= 0)
         return 0
     csv_line[file]++
     if (csv_line[file] == 1)
         sub(/^\357\273\277/, "", text)
     sub(/\r$/, "", text)
-    if (text !~ /"/) {
+    csv_plain = ""
+    if (!index(text, "\"")) {
+        csv_plain = text
         nf = split(text, field, ",")
         if (text == "")
             field[nf = 1] = ""
@@ -67,10 +69,28 @@ function csv_header(file,    i) {
     columns = nf
 }
 
-# Reads the next row; a row that is broken off or too long is an error.
-function csv_row(file) {
-    if (!csv_read(file))
-        return 0
+# Reads the next row. Blank lines are skipped, and so is the header where it stands again because files were put one behind
+# the other; another header (most fields are names of columns) is an error, and so is a row that is broken off or too long.
+function csv_row(file,    i, names) {
+    for (;;) {
+        if (!csv_read(file))
+            return 0
+        if (nf == 1 && field[1] == "" && columns > 1)
+            continue
+        if (!(field[1] in column))
+            break
+        names = 0
+        for (i = 1; i <= nf; i++)
+            names += field[i] in column && column[field[i]] == i
+        if (names == columns && nf == columns)
+            continue
+        names = 0
+        for (i = 1; i <= nf; i++)
+            names += field[i] in column
+        if (2 * names > nf)
+            fail(file ":" csv_line[file] ": another header line; give the files one by one")
+        break
+    }
     if (nf != columns)
         fail(file ":" csv_line[file] ": " nf " fields, but the header has " columns)
     return 1
@@ -83,9 +103,10 @@ function csv_quote(text) {
     return "\"" text "\""
 }
 
-# A number is "finite", "nan", "inf" or "-inf"; "" where nothing was measured, "text" where it is none of these.
+# "finite", "nan", "inf" or "-inf" for a number; "" where nothing was measured, "text" for all else.
 function kind(text) {
-    if (text == "" || text == "nan" || text == "inf" || text == "-inf")
-        return text
-    return text ~ /^[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?$/ ? "finite" : "text"
+    if (text ~ /^[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?$/)
+        return "finite"
+    text = tolower(text)
+    return text == "" || text ~ /^-?inf$/ ? text : text ~ /^-?nan$/ ? "nan" : "text"
 }

@@ -1,165 +1,273 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-# series.awk -v x=COLUMN -v y='COLUMN...' -v by='COLUMN...' [-v step=last|NUMBER] data.csv: rows to lines of a plot.
+# series.awk -v x=COLUMN -v y='COLUMN...' -v by='COLUMN...' [-v SETTING=VALUE]... data.csv: rows to lines of a plot; behind
+# csv.awk and runs.awk. Settings:
+#   step=last|all|NUMBER   only the last step of each run, every step, or one
+#   where='COLUMN VALUE...'  only rows of these values; `layer last` is layer L, `sublayer last` the last one of a layer;
+#                          stream and direction are asked for only where there is such a column
+#   panel=COLUMN           a panel for each value of this column
+#   style=mean|points|auto `points`: no means, each row a point; `auto`: so where x is measured and no key of the row
+#   final=apart            the final row is no part of a line; with x=position it never is
+#   spread=TEXT            stands in the title behind `N seeds`, in place of `mean and range of` before it
+#   unique=yes             rows of one run at one x are refused
 #
-# A series is one value of the `by` columns; what is left (seeds) is averaged. x may be `position`: where a row stands in
-# the depth, in layers: attention half a layer before the FFN, layer 0 the stream as it enters, the final norm left out.
-# Only the last step of each run counts, or the one that is asked for. Runs of a series with equal seeds differ in something
-# that is not in `by`; then they are not averaged, but told apart by their run names.
+# A series is one value of the `by` columns (`auto`: layout, if there is such a column) and of what else differs between runs (see runs.awk); what is left, seeds, is
+# averaged. A mean exists only where all its values are finite: a run that has diverged is not dropped from it. x may be
+# `position`: where a row stands in the depth, in layers: attention half a layer before the FFN, layer 0 the stream as it
+# enters.
 #
-# Writes series.dat: a block per series, highest end first, one line per x: x, then per y column mean, least and greatest
-# finite value, NaN where there is none; and series.gp: what a figure must know, as gnuplot variables (with_COLUMN: the
-# series that have any finite value of that column).
+# Writes series.dat: a block per panel and series, highest end first, one line per x: x, then per y column mean, least and
+# greatest finite value, NaN where there is none (a column *_se: the standard error of the mean); runs.dat: the same
+# blocks, one line per row: x and the first y; and series.gp: what a figure must know, as gnuplot variables.
 
-# 'text' as gnuplot writes a string
-function gp(text) {
-    gsub(/'/, "''", text)
-    gsub(/[\r\n]/, " ", text)
-    return "'" text "'"
-}
-
+# Where the row at hand stands in the depth; "" for the final row.
 function place(    sub_) {
-    if (x != "position")
-        return field[column[x]]
     sub_ = field[column["sublayer"]]
     if (sub_ == "final")
         return ""
     return sub_ == "attn" ? field[column["layer"]] - 0.5 : field[column["layer"]]
 }
 
-# Sorts list[1..n]: numbers by value, other text by character.
-function sort(list, n,    i, j, v) {
-    for (i = 2; i <= n; i++) {
-        v = list[i]
-        for (j = i - 1; j >= 1 && (kind(v) == "finite" && kind(list[j]) == "finite" ? list[j] + 0 > v + 0 : list[j] "" > v ""); j--)
-            list[j + 1] = list[j]
-        list[j + 1] = v
+function must_have(c) {
+    if (!(c in column) && !(c in known_option))
+        fail("the results have no column " c (n_options ? ", and no run has an option " c : ""))
+}
+
+# Do the conditions hold for the row at hand?
+function wanted(r,    i) {
+    for (i = 1; i < n_where; i += 2) {
+        if (where_[i] ~ optional && !(where_[i] in column))
+            continue
+        if (where_[i] == "layer" && where_[i + 1] == "last") {
+            if (field[column["layer"]] != of(r, "depth"))
+                return 0
+        } else if (where_[i] == "sublayer" && where_[i + 1] == "last") {
+            if (place() "" != deepest[r, field[column["layer"]]] "")
+                return 0
+        } else if (get(r, where_[i]) != where_[i + 1]) {
+            return 0
+        }
     }
+    return 1
 }
 
 BEGIN {
     file = ARGV[1]
-    ny = split(y, want)
-    nkeys = split(by, key)
+    ny = split(y, want, /[ ,]+/)
+    n_where = split(where, where_)
+    optional = "^(stream|direction)$"
+    read_options("config.csv")
     csv_header(file)
+    if (by == "auto")
+        by = "layout" in column ? "layout" : ""
+    nkeys = split(by, key, /[ ,]+/)
+    if (x == "position")
+        final = "apart"
+    if (!("sublayer" in column) && x != "position")
+        final = ""
+    if (x == "position" || where ~ /last/)
+        need["layer"] = need["sublayer"] = 1
     if (x != "position")
         need[x] = 1
-    else
-        need["layer"] = need["sublayer"] = 1
     for (i = 1; i <= ny; i++)
         need[want[i]] = 1
-    need[key[1]] = need["run"] = need["seed"] = need["step"] = 1
+    for (i = 1; i < n_where; i += 2)
+        if (where_[i] !~ optional)
+            need[where_[i]] = 1
+    if (panel != "")
+        need[panel] = 1
+    if (step ~ /[0-9]/)
+        need["step"] = 1
+    for (i = 1; i <= nkeys; i++)
+        if (i == 1 || unique != "")
+            need[key[i]] = 1
     for (c in need)
-        if (!(c in column))
-            fail("the results have no column " c)
+        must_have(c)
+    if (style == "auto" || style == "")
+        points_only = !(x ~ /^(position|layer|depth|step|seed|stream|index)$/ || !(x in column)) && style == "auto"
+    else
+        points_only = style == "points"
+    if (x == "step")
+        step = "all"
 
-    # Pass 1: the last step of each run; runs that must be told apart.
+    # Pass 1: the runs, the last step of each, the last sublayer of each layer.
     while (csv_row(file)) {
-        r = field[column["run"]]
-        t = field[column["step"]] + 0
+        r = run_name()
+        meet(r)
+        t = "step" in column ? field[column["step"]] + 0 : 0
         if (!(r in last_step) || t > last_step[r])
             last_step[r] = t
-        g = field[column["seed"]]
-        for (i = 1; i <= nkeys; i++)
-            g = g SUBSEP (key[i] in column ? field[column[key[i]]] : "")
-        if (g in seed_run && seed_run[g] != r)
-            by_run = 1
-        seed_run[g] = r
+        if (where ~ /last/) {
+            p = place()
+            l = field[column["layer"]]
+            if (p != "" && (!((r, l) in deepest) || p > deepest[r, l]))
+                deepest[r, l] = p
+        }
     }
     close(file)
     csv_line[file] = 0
-    if (by_run)
-        key[++nkeys] = "run"
+    tell_apart(x)
 
     # Pass 2: sums.
     csv_header(file)
     while (csv_row(file)) {
-        r = field[column["run"]]
-        t = field[column["step"]] + 0
-        if (step == "last" || step == "" ? t != last_step[r] : t != step + 0)
+        r = run_name()
+        t = "step" in column ? field[column["step"]] + 0 : 0
+        if (step == "last" || step == "" ? t != last_step[r] : step != "all" && t != step + 0)
             continue
-        p = place()
-        if (kind(p) != "finite")
+        if (!wanted(r))
             continue
-        p += 0
+        any_row = 1
+        ends = final == "apart" && field[column["sublayer"]] == "final"
+        p = x == "position" ? place() : get(r, x)
+        if (ends)
+            p = 0
+        else if (kind(p) == "text")
+            fail("column " x " holds \"" p "\", which is no number")
+        else if (kind(p) != "finite")
+            continue
         s = ""
+        for (i = 1; i <= nkeys; i++)
+            s = s SUBSEP get(r, key[i])
+        # Runs in which nothing was measured are no series.
+        for (i = 1; i <= ny; i++)
+            if (get(r, want[i]) != "")
+                break
+        if (i > ny)
+            continue
+        if (ends) {
+            for (i = 1; i <= ny; i++) {
+                v = get(r, want[i])
+                if (v == "")
+                    continue
+                if (kind(v) != "finite")
+                    final_bad[s, i] = 1
+                final_count[s, i]++
+                final_sum[s, i] += v
+            }
+            continue
+        }
+        p += 0
         for (i = 1; i <= nkeys; i++) {
-            v = key[i] in column ? field[column[key[i]]] : ""
-            s = s SUBSEP v
+            v = get(r, key[i])
             if (!((i, v) in seen)) {
                 seen[i, v] = 1
                 value[i, ++values[i]] = v
             }
         }
-        if (!(s in points)) {
-            points[s] = 0
+        if (!(s in runs)) {
+            runs[s] = 0
             series[++n] = s
         }
         if (!((s, r) in run_of)) {
             run_of[s, r] = 1
             runs[s]++
         }
-        if (!((s, p) in at)) {
-            at[s, p] = 1
-            xs[s, ++points[s]] = p
-            if (n_x++ == 0 || p < x_min)
+        drawn[r] = 1
+        q = panel == "" ? "" : get(r, panel)
+        if (!(q in panel_of)) {
+            panel_of[q] = ++panels
+            panel_name[panels] = q
+        }
+        q = panel_of[q]
+        if (unique != "" && !points_only && ((s, q, p, r) in taken))
+            fail("run " (r ~ SUBSEP ? "of layout " of(r, "layout") : r) " has more than one row at " x " " p \
+                "; choose with --set layer=, sublayer=, site= or direction=, or add a column to --set by=")
+        if (!((s, q, p, r) in taken)) {
+            taken[s, q, p, r] = 1
+            if (++runs_at[s, q, p] > n_runs)
+                n_runs = runs_at[s, q, p]
+        }
+        at_key = points_only ? ++n_rows : p
+        if (!((s, q, at_key) in at)) {
+            at[s, q, at_key] = p
+            run_at[at_key] = r
+            xs[s, q, ++points[s, q]] = at_key
+            if (!(p in x_seen)) {
+                x_seen[p] = 1
+                x_list[++n_x] = p
+            }
+            if (n_x == 1 || p < x_min)
                 x_min = p
             if (n_x == 1 || p > x_max)
                 x_max = p
+            if (p > 0 && (!x_pos || p < x_pos))
+                x_pos = p
         }
-        seeds[field[column["seed"]]] = 1
-        steps[t] = 1
+        seed_[get(r, "seed")] = 1
+        step_[t] = 1
         for (i = 1; i <= ny; i++) {
-            v = field[column[want[i]]]
+            v = get(r, want[i])
             k = kind(v)
             if (k == "text")
                 fail("column " want[i] " holds \"" v "\", which is no number")
+            if (k == "")
+                continue
             if (k != "finite") {
+                bad[s, q, at_key, i] = 1
                 # Of inf and nan the one that comes first in depth is named; inf before nan at one place.
-                if (i == 1 && k != "" && !((s, r) in bad)) {
-                    bad[s, r] = 1
-                    bad_runs[s]++
+                if (i == 1 && !((s, q, r) in bad_run)) {
+                    bad_run[s, q, r] = 1
+                    bad_runs[s, q]++
                 }
-                if (i == 1 && k != "" && (!(s in stop) || p < stop[s] || (p == stop[s] && k != "nan"))) {
-                    stop[s] = p
-                    stop_kind[s] = k
+                if (i == 1 && (!((s, q) in stop) || p < stop[s, q] || (p == stop[s, q] && k != "nan"))) {
+                    stop[s, q] = p
+                    stop_kind[s, q] = k
                 }
                 continue
             }
             v += 0
-            if (i == 1 && v == 0 && (!(s in zero) || p < zero[s]))
-                zero[s] = p
-            count[s, p, i]++
-            sum[s, p, i] += v
-            if (count[s, p, i] == 1 || v < least[s, p, i])
-                least[s, p, i] = v
-            if (count[s, p, i] == 1 || v > most[s, p, i])
-                most[s, p, i] = v
-            has[s, i] = 1
-            if (!has_y++ || v > y_max)
-                y_max = v
-            if (has_y == 1 || v < y_min)
-                y_min = v
-            if (v > 0 && (!has_pos++ || v < y_pos))
-                y_pos = v
+            if (i == 1 && v <= 0 && (!((s, q) in zero) || p < zero[s, q])) {
+                zero[s, q] = p
+                zero_kind[s, q] = v < 0 ? "negative" : "0"
+            }
+            if (i == 1)
+                row[s, q] = row[s, q] sprintf("%.9g %.9g\n", p, v)
+            c = s SUBSEP q SUBSEP at_key SUBSEP i
+            count[c]++
+            sum[c] += want[i] ~ /_se$/ ? v * v : v
+            if (count[c] == 1 || v < least[c])
+                least[c] = v
+            if (count[c] == 1 || v > most[c])
+                most[c] = v
+            has[s, q, i] = 1
+            if (!has_y[i]++ || v > y_max[i])
+                y_max[i] = v
+            if (has_y[i] == 1 || v < y_min[i])
+                y_min[i] = v
+            if (v > 0 && (!has_pos[i]++ || v < y_pos[i]))
+                y_pos[i] = v
         }
     }
+    if (!any_row)
+        fail("the results have no row" (step == "last" || step == "all" || step == "" ? "" : " of step " step) \
+            (where == "" ? "" : " with " where))
     if (n == 0)
-        fail(step == "last" || step == "" ? "the results have no row" : "the results have no row of step " step)
+        fail("nothing was measured: every row of column " want[1] " is empty")
+    if (!has_y[1])
+        print "plot: warning: column " want[1] " has no finite value" >"/dev/stderr"
 
-    # Where a series ends: the last finite value, or above all others where it ends in inf or nan.
+    # Where a series ends: the last mean, or above all others where it ends in inf or nan.
     for (i = 1; i <= n; i++) {
         s = series[i]
-        m = points[s]
-        for (j = 1; j <= m; j++)
-            list[j] = xs[s, j]
-        sort(list, m)
         end[s] = 0
-        for (j = 1; j <= m; j++) {
-            xs[s, j] = list[j]
-            if (count[s, list[j], 1])
-                end[s] = sum[s, list[j], 1] / count[s, list[j], 1]
+        rank[s] = 0
+        for (q = 1; q <= panels; q++) {
+            m = points[s, q]
+            for (j = 1; j <= m; j++)
+                list[j] = xs[s, q, j]
+            if (!points_only)
+                sort(list, m)
+            for (j = 1; j <= m; j++) {
+                xs[s, q, j] = list[j]
+                c = s SUBSEP q SUBSEP list[j] SUBSEP 1
+                if (q == 1 && count[c])
+                    end[s] = sum[c] / count[c]
+            }
+            if (q == 1 && m > 0)
+                rank[s] = bad[c] || !count[c]
+            if (m > longest)
+                longest = m
         }
-        rank[s] = !count[s, list[m], 1]
     }
     for (i = 2; i <= n; i++) {
         s = series[i]
@@ -169,81 +277,163 @@ BEGIN {
     }
 
     # Colours and markers by the first key, in order of its values, dashes by the other keys; where the first key has one
-    # value only, colours by the others.
+    # value only, colours by the others. A second stream has the colour and dashes of the first, and a thinner line.
     for (i = 1; i <= nkeys; i++) {
         for (j = 1; j <= values[i]; j++)
             list[j] = value[i, j]
         sort(list, values[i])
         for (j = 1; j <= values[i]; j++)
             order[i, list[j]] = j
-        if (i > 1 && values[i] == 1 && list[1] != "")
-            fixed[key[i]] = list[1]
     }
 
     out = "series.gp"
-    print "n = " n >out
-    print "array name[n]; array colour[n]; array variant[n]; array stop[n]; array stop_kind[n]; array zero[n]" >out
+    print "n = " n "; panels = " panels "; longest = " longest + 0 >out
+    print "array name[n]; array colour[n]; array variant[n]; array thin[n]" >out
+    print "array stop[n * panels]; array stop_kind[n * panels]; array zero[n * panels]; array zero_kind[n * panels]" >out
+    print "array has[" ny " * panels]; array y_min[" ny "]; array y_max[" ny "]; array y_pos[" ny "]; array final[" ny " * n]" >out
+    least_runs = n_runs
+    for (c in runs_at)
+        if (runs_at[c] < least_runs)
+            least_runs = runs_at[c]
     for (i = 1; i <= n; i++) {
         s = series[i]
         split(substr(s, 2), part, SUBSEP)
-        label = part[1]
+        label = ""
         rest = ""
-        for (j = 2; j <= nkeys; j++)
-            if (values[j] > 1) {
-                rest = rest SUBSEP part[j]
-                if (part[j] != "" && !(key[j] == "stream" && part[j] == 0))
-                    label = label ", " (key[j] ~ /^(dtype|label|init|policy)$/ ? "" : (key[j] == "depth" ? "L" : key[j]) " ") part[j]
+        thin = 0
+        for (j = 1; j <= nkeys; j++)
+            if (values[j] > 1 || j == 1) {
+                if (key[j] == "stream")
+                    thin = part[j] > 0
+                else if (j > 1)
+                    rest = rest SUBSEP order[j, part[j]]
+                text = key_text(key[j], part[j])
+                if (text != "")
+                    label = label (label == "" ? "" : ", ") text
             }
         if (!(rest in variant_of))
             variant_of[rest] = ++variants
-        printf "name[%d] = %s; colour[%d] = %d; variant[%d] = %d\n", i, gp(label), i,
-            (values[1] > 1 ? order[1, part[1]] : variant_of[rest]), i, (values[1] > 1 ? variant_of[rest] : 1) >out
-        if (runs[s] > n_runs)
-            n_runs = runs[s]
-        printf "stop[%d] = %s; stop_kind[%d] = %s; zero[%d] = %s\n", i, s in stop ? stop[s] : "NaN", i,
-            gp(stop_kind[s] (bad_runs[s] < runs[s] ? " in " bad_runs[s] " of " runs[s] " runs" : "")), i, s in zero ? zero[s] : "NaN" >out
+        series_rest[i] = rest
+        printf "name[%d] = %s; thin[%d] = %d\n", i, gp(label), i, thin >out
+        for (q = 1; q <= panels; q++) {
+            j = (q - 1) * n + i
+            printf "stop[%d] = %s; stop_kind[%d] = %s; ", j, (s, q) in stop ? stop[s, q] : "NaN", j,
+                gp(stop_kind[s, q] (bad_runs[s, q] < runs[s] ? " in " bad_runs[s, q] " of " runs[s] " runs" : "")) >out
+            printf "zero[%d] = %s; zero_kind[%d] = %s\n", j, (s, q) in zero ? zero[s, q] : "NaN", j, gp(zero_kind[s, q]) >out
+        }
+        for (k = 1; k <= ny; k++)
+            printf "final[%d] = %s\n", (k - 1) * n + i,
+                final_count[s, k] && !final_bad[s, k] ? sprintf("%.9g", final_sum[s, k] / final_count[s, k]) : "NaN" >out
     }
-    for (k = 1; k <= ny; k++)
-        for (i = 1; i <= n; i++)
-            if ((series[i], k) in has)
-                with[k] = with[k] (with[k] ? " " : "") i
+    # Variants in the order of their values, not of their ends.
+    m = 0
+    for (v in variant_of)
+        list[++m] = v
+    for (i = 2; i <= m; i++) {
+        v = list[i]
+        for (j = i - 1; j >= 1 && after(list[j], v); j--)
+            list[j + 1] = list[j]
+        list[j + 1] = v
+    }
+    for (i = 1; i <= m; i++)
+        variant_of[list[i]] = i
+    print "array sorted[n]" >out
+    for (i = 1; i <= n; i++) {
+        for (j = i - 1; j >= 1 && after(names(series[list[j]]), names(series[i])); j--)
+            list[j + 1] = list[j]
+        list[j + 1] = i
+    }
+    for (i = 1; i <= n; i++)
+        print "sorted[" list[i] "] = " i >out
+    for (i = 1; i <= n; i++) {
+        split(substr(series[i], 2), part, SUBSEP)
+        v = variant_of[series_rest[i]]
+        printf "colour[%d] = %d; variant[%d] = %d\n", i, (values[1] > 1 ? order[1, part[1]] : v), i, (values[1] > 1 ? v : 1) >out
+    }
+
+    for (k = 1; k <= ny; k++) {
+        for (q = 1; q <= panels; q++) {
+            with = ""
+            for (i = 1; i <= n; i++)
+                if ((series[i], q, k) in has)
+                    with = with (with ? " " : "") i
+            print "has[" (k - 1) * panels + q "] = " gp(with) >out
+        }
+        printf "y_min[%d] = %.9g; y_max[%d] = %.9g; ", k, has_y[k] ? y_min[k] : 0, k, has_y[k] ? y_max[k] : 1 >out
+        printf "y_pos[%d] = %.9g\n", k, has_pos[k] ? y_pos[k] : 1 >out
+    }
     n_seeds = 0
-    for (v in seeds) {
+    for (v in seed_) {
         n_seeds++
         seed = v
     }
     n_steps = 0
-    for (v in steps) {
+    for (v in step_) {
         n_steps++
         t = v
     }
-    about = ("depth" in fixed ? ", L = " fixed["depth"] : "") ("dtype" in fixed ? ", " fixed["dtype"] : "") \
-        ("policy" in fixed && fixed["policy"] != "plain" ? ", policy " fixed["policy"] : "") \
-        ("init" in fixed ? ", init " fixed["init"] : "") \
-        (n_steps > 1 ? ", last step of each run" : t > 0 ? ", step " t : "") \
-        (n_runs > 1 ? ", mean and range of " n_runs " seeds" : n_seeds == 1 ? ", seed " seed : "")
+    about = about_runs() (x == "step" || step == "all" ? "" : n_steps > 1 ? ", last step of each run" : t > 0 ? ", step " t : "") \
+        (points_only ? "" : n_runs > 1 ? ", " (spread == "" ? "mean and range of " : "") (least_runs < n_runs ? least_runs " to " : "") n_runs " seeds" spread : \
+        n_seeds == 1 && seed != "" && x != "seed" ? ", seed " seed : "")
     print "about = " gp(substr(about, 3)) >out
-    print "n_runs = " n_runs >out
-    printf "x_min = %.9g; x_max = %.9g\n", x_min, x_max >out
-    printf "y_min = %.9g; y_max = %.9g; y_pos = %.9g\n", has_y ? y_min : 0, has_y ? y_max : 1, has_pos ? y_pos : 1 >out
-    for (i = 1; i <= ny; i++)
-        print "with_" want[i] " = " gp(with[i]) >out
+    print "n_runs = " (points_only ? 1 : n_runs) >out
+    printf "x_min = %.9g; x_max = %.9g; x_pos = %.9g\n", x_min, x_max, x_pos ? x_pos : 1 >out
+    # Few values of x are the tics of its axis, where they do not stand too close.
+    if (n_x <= 12) {
+        sort(x_list, n_x)
+        gap = gap_log = 1
+        for (i = 1; i <= n_x; i++) {
+            tics = tics (i > 1 ? ", " : "") sprintf("%.9g", x_list[i])
+            if (i > 1 && (x_list[i] - x_list[i - 1]) / (x_max - x_min) < gap)
+                gap = (x_list[i] - x_list[i - 1]) / (x_max - x_min)
+            if (i > 1 && x_list[i - 1] > 0 && log(x_list[i] / x_list[i - 1]) / log(x_max / x_pos) < gap_log)
+                gap_log = log(x_list[i] / x_list[i - 1]) / log(x_max / x_pos)
+        }
+    }
+    print "x_tics = " gp(gap > 0.045 ? tics : "") "; x_tics_log = " gp(gap_log > 0.045 ? tics : "") >out
+    print "points_only = " points_only + 0 >out
+    print "array panel_name[panels]" >out
+    for (q = 1; q <= panels; q++)
+        print "panel_name[" q "] = " gp(panel_name[q]) >out
     close(out)
 
-    out = "series.dat"
-    for (i = 1; i <= n; i++) {
-        s = series[i]
-        for (j = 1; j <= points[s]; j++) {
-            p = xs[s, j]
-            printf "%.9g", p >out
-            for (k = 1; k <= ny; k++)
-                if (count[s, p, k])
-                    printf " %.9g %.9g %.9g", sum[s, p, k] / count[s, p, k], least[s, p, k], most[s, p, k] >out
-                else
-                    printf " NaN NaN NaN" >out
-            printf "\n" >out
+    for (q = 1; q <= panels; q++)
+        for (i = 1; i <= n; i++) {
+            s = series[i]
+            if (!points[s, q])
+                print "NaN" >"series.dat"
+            for (j = 1; j <= points[s, q]; j++) {
+                if (points_only && j > 1 && run_at[xs[s, q, j]] != run_at[xs[s, q, j - 1]])
+                    print "" >"series.dat"
+                printf "%.9g", at[s, q, xs[s, q, j]] >"series.dat"
+                for (k = 1; k <= ny; k++) {
+                    c = s SUBSEP q SUBSEP xs[s, q, j] SUBSEP k
+                    if (!count[c])
+                        printf " NaN NaN NaN" >"series.dat"
+                    else
+                        printf " %s %.9g %.9g", (bad[c] ? "NaN" : sprintf("%.9g", (want[k] ~ /_se$/ ? sqrt(sum[c]) : sum[c]) / count[c])), least[c], most[c] >"series.dat"
+                }
+                printf "\n" >"series.dat"
+            }
+            printf "\n\n" >"series.dat"
+            printf "%s\n\n", (s, q) in row ? row[s, q] : "NaN NaN\n" >"runs.dat"
         }
-        printf "\n\n" >out
-    }
-    close(out)
+}
+
+# The ranks of a series among the values of each key.
+function names(s,    j, part, ranks) {
+    split(substr(s, 2), part, SUBSEP)
+    for (j = 1; j <= nkeys; j++)
+        ranks = ranks SUBSEP order[j, part[j]]
+    return ranks
+}
+
+# Does the list of ranks a come after b?
+function after(a, b,    n, i, u, v) {
+    n = split(a, u, SUBSEP)
+    split(b, v, SUBSEP)
+    for (i = 1; i <= n; i++)
+        if (u[i] != v[i])
+            return u[i] + 0 > v[i] + 0
+    return 0
 }

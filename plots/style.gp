@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-# What all figures share. plots/plot sets `out`, the file to write; its ending picks the terminal.
+# What all figures share. plots/plot sets `out`, the file to write; its ending picks the terminal. A figure that needs more
+# room than the usual page sets `tall` (times the usual height) and loads this file again.
 set encoding utf8
+if (!exists('tall')) {
+    tall = 1
+}
+set output
 if (out[strlen(out)-3:] eq '.svg') {
-    set terminal svg size 900,540 font 'sans,15' background 'white' noenhanced
+    set terminal svg size 900,540*tall font 'sans,15' background 'white' noenhanced
 }
 if (out[strlen(out)-3:] eq '.png') {
-    set terminal pngcairo size 1350,810 font 'sans,17' linewidth 1.5 noenhanced
+    set terminal pngcairo size 1350,810*tall font 'sans,17' linewidth 1.5 noenhanced
 }
 if (out[strlen(out)-3:] eq '.pdf') {
-    set terminal pdfcairo size 6.5in,3.9in font 'sans,11' noenhanced
+    set terminal pdfcairo size 6.5,3.9*tall font 'sans,11' noenhanced
 }
 set output out
 
@@ -23,13 +28,19 @@ marker(i) = markers[(i - 1) % 8 + 1]
 # A ninth layout takes the first colour again, with other dashes; so does the same layout under another setting.
 dash(i, variant) = dashes[((i - 1) / 8 + variant - 1) % 5 + 1]
 
-set datafile missing 'NaN'
 set border 3 linewidth 0.8 linecolor rgb '#404040'
 set tics nomirror out scale 0.6
 set grid ytics linetype 1 linewidth 0.5 linecolor rgb '#e0e0e0'
 set key outside right top vertical Left reverse samplen 2.5 spacing 1.15 noenhanced
 set title noenhanced offset 0,-0.3
 
-# True when series.awk (see there) has written series.dat and series.gp.
-series(x, y, by, step) = system(sprintf("awk -f plots/csv.awk -f plots/series.awk -v x='%s' -v y='%s' -v by='%s' \
-    -v step='%s' data.csv && echo done", x, y, by, step)) eq 'done'
+# Tics of a logarithmic axis from `low` to `high`, for `set xtics` or `set ytics`: several to a decade where decades are few.
+decade(e, dense) = sprintf(dense ? '1e%d, 1.5e%d, 2e%d, 3e%d, 4e%d, 5e%d, 7e%d' : '1e%d, 2e%d, 5e%d', e, e, e, e, e, e, e)
+decades(e, last, dense) = decade(e, dense) . (e < last ? ', ' . decades(e + 1, last, dense) : '')
+log_tics(low, high) = high > 1000 * low ? 'autofreq' : '(' . decades(floor(log10(low)), floor(log10(high)), high < 8 * low) . ')'
+log_format(low, high) = high < 1e6 && (high > 1000 * low ? 10 ** ceil(log10(low)) : low) > 0.9e-4 ? '%g' : '%.0e'
+
+# Runs an awk script on data.csv; true when it has written what it is there for. `series` writes series.dat and series.gp.
+helper(script, settings) = system('awk -f plots/csv.awk -f plots/runs.awk -f plots/' . script . '.awk ' . settings . \
+    ' data.csv && echo done') eq 'done'
+series(x, y, by, step, more) = helper('series', sprintf("-v x='%s' -v y='%s' -v by='%s' -v step='%s' %s", x, y, by, step, more))

@@ -3,6 +3,7 @@
 #include "harness/cli/cli.h"
 #include "harness/cli/names.h"
 #include "harness/cli/near.h"
+#include "harness/cli/op.h"
 #include "harness/core/err.h"
 #include "harness/core/init.h"
 #include "harness/core/policy.h"
@@ -81,6 +82,18 @@ static bool sites(size_t i, const char *cells[MAX_CELLS], char room[ROOM])
     return cells[0];
 }
 
+static bool ops(size_t i, const char *cells[MAX_CELLS], char room[ROOM])
+{
+    if (i == nh_operation_count)
+        return false;
+    const struct nh_operation *op = &nh_operations[i];
+    cells[0] = op->name;
+    cells[1] = nh_operation_tensors(op, room, ROOM / 2);
+    cells[2] = nh_operation_attributes(op, room + ROOM / 2, ROOM / 2);
+    cells[3] = op->what;
+    return true;
+}
+
 static bool data(size_t i, const char *cells[MAX_CELLS], char room[ROOM])
 {
     const struct nh_data_source *source = nh_data_sources[i];
@@ -117,6 +130,7 @@ static const struct topic {
     {"inits", inits, "name, recipe"},
     {"columns", columns, "name, type, unit, file, meaning"},
     {"sites", sites, "name, what is stored there"},
+    {"ops", ops, "name as harness op takes it, tensors ([optional]), attributes, what it computes"},
     {"data", data, "name as --data takes it, where the tokens come from"},
 };
 

@@ -68,7 +68,7 @@ static double product_rate(void)
 {
     enum { N = 256, TRIALS = 8 };
     float *a = calloc(3 * N * N, sizeof *a);
-    double best = INFINITY;
+    double best = (double)INFINITY;
     if (!a)
         abort();
     for (int i = 0; i < TRIALS; i++) {

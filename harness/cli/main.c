@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 /** Chooses the command, prints its error, makes the exit code. The locale stays "C": setlocale is never called. */
 #include "harness/cli/cli.h"
+#include "harness/cli/compare.h"
 #include "harness/cli/near.h"
+#include "harness/cli/op.h"
 #include "harness/cli/options.h"
 #include "harness/cli/value.h"
 #include "harness/core/err.h"
@@ -12,29 +14,51 @@
 #include <gsl/gsl_errno.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-static const struct command {
-    const char *name;
-    int (*run)(int argc, char **argv);
-    const char *arguments;
-    const char *what;
-    void (*help)(FILE *file); /* what follows its usage, or NULL */
-} commands[] = {
+const struct nh_command nh_commands[] = {
     {"run", nh_cmd_run, "[OPTIONS]", "initialise a model, run it on one batch, probe it, write the results",
      nh_options_help},
     {"list", nh_cmd_list, "TOPIC", "names and one line on each", nh_list_help},
     {"describe", nh_cmd_describe, "LAYOUT", "equation, gains, law, source, cost of a layout", NULL},
     {"check", nh_cmd_check, "[LAYOUT|all]", "numerical self-tests of a layout", NULL},
+    {"compare", nh_cmd_compare, "DIR|CSV ...", "runs in groups side by side, or against a baseline", nh_compare_help},
+    {"op", nh_cmd_op, "NAME --in FILE ...", "one operation on the tensors of a file, with its counters", nh_op_help},
+    {"manual", nh_cmd_manual, "", "this help as a manual page: man -l <(harness manual)", NULL},
+    {"completion", nh_cmd_completion, "", "completion for bash: source <(harness completion)", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
 };
 
-enum { N_COMMANDS = sizeof commands / sizeof *commands };
+const char nh_title[] = "numerical stability of deep transformer stacks in emulated half precision";
 
-static void command_help(const struct command *command)
+const char nh_examples[] =
+    "  harness --layout sandwich --depth 60 --dtype fp16\n"
+    "  harness --layout pre --depth 60 --dtype e4m10 --probes rms,overflow --out results/runs/pre-e4m10\n"
+    "  harness list layouts\n";
+
+const char *const nh_exit_codes[3] = {"done, a diverged run too", "failed", "usage"};
+
+char *nh_command_help(const struct nh_command *command)
 {
-    printf("Usage: harness %s %s\n\n%c%s.\n", command->name, command->arguments, command->what[0] - 'a' + 'A',
-           command->what + 1);
+    char *text = NULL;
+    size_t size;
+    FILE *file = open_memstream(&text, &size);
+    if (file && command->help)
+        command->help(file);
+    if (!file || fclose(file)) {
+        free(text);
+        text = NULL;
+        nh_fail(NH_FAILED, "out of memory");
+    }
+    return text;
+}
+
+static void command_help(const struct nh_command *command)
+{
+    printf("Usage: harness %s%s%s\n\n%c%s.\n", command->name, *command->arguments ? " " : "", command->arguments,
+           command->what[0] - 'a' + 'A', command->what + 1);
     if (command->help) {
         putchar('\n');
         command->help(stdout);
@@ -43,19 +67,16 @@ static void command_help(const struct command *command)
 
 static void help(void)
 {
-    puts("harness: numerical stability of deep transformer stacks in emulated half precision\n\nUsage:");
-    for (size_t i = 0; i < N_COMMANDS; i++) {
+    printf("harness: %s\n\nUsage:\n", nh_title);
+    for (const struct nh_command *c = nh_commands; c->name; c++) {
         char call[64];
-        snprintf(call, sizeof call, i ? "harness %s %s" : "harness [%s] %s", commands[i].name, commands[i].arguments);
-        printf("  %-29s%s\n", call, commands[i].what);
+        snprintf(call, sizeof call, c > nh_commands ? "harness %s %s" : "harness [%s] %s", c->name, c->arguments);
+        printf("  %-29s%s\n", call, c->what);
     }
     puts("  --help, --version            alone or behind any command\n");
     nh_options_help(stdout);
-    puts("\nExamples\n"
-         "  harness --layout sandwich --depth 60 --dtype fp16\n"
-         "  harness --layout pre --depth 60 --dtype e4m10 --probes rms,overflow --out results/runs/pre-e4m10\n"
-         "  harness list layouts\n\n"
-         "Exit codes: 0 done, a diverged run too; 1 failed; 2 usage.");
+    printf("\nExamples\n%s\nExit codes: 0 %s; 1 %s; 2 %s.\n", nh_examples, nh_exit_codes[0], nh_exit_codes[1],
+           nh_exit_codes[2]);
 }
 
 static bool has_word(int argc, char **argv, const char *word, const char *other)
@@ -66,13 +87,13 @@ static bool has_word(int argc, char **argv, const char *word, const char *other)
     return false;
 }
 
-static int find_command(const struct command **command, const char *name)
+static int find_command(const struct nh_command **command, const char *name)
 {
     struct nh_near near = nh_near_start(name, "");
-    for (size_t i = 0; i < N_COMMANDS; i++) {
-        nh_near_try(&near, commands[i].name);
-        if (strcmp(commands[i].name, name) == 0) {
-            *command = &commands[i];
+    for (const struct nh_command *c = nh_commands; c->name; c++) {
+        nh_near_try(&near, c->name);
+        if (strcmp(c->name, name) == 0) {
+            *command = c;
             return NH_OK;
         }
     }
@@ -83,7 +104,7 @@ static int find_command(const struct command **command, const char *name)
 
 static int dispatch(int argc, char **argv)
 {
-    const struct command *command = NULL;
+    const struct nh_command *command = NULL;
     if (argc > 0 && argv[0][0] != '-') {
         const int status = find_command(&command, argv[0]);
         if (status)
@@ -95,7 +116,7 @@ static int dispatch(int argc, char **argv)
     else if (has_word(argc, argv, "--version", "--version"))
         printf("harness %s\n", nh_version);
     else
-        return (command ? command : commands)->run(argc, argv);
+        return (command ? command : nh_commands)->run(argc, argv);
     return NH_OK;
 }
 

@@ -72,6 +72,7 @@ static const struct nh_option options[] = {
      .help = "biases in attention and FFN"},
 
     {.group = "Precision", .name = "dtype", .kind = &nh_value_format, AT(dtype), .start = "fp32",
+     .choices = WORDS("fp32", "fp64", "bf16", "fp16", "tf32", "fp8-e4m3", "fp8-e5m2"), /* and eXmY */
      .help = "format of what is stored: fp32, fp64, bf16, fp16, tf32, fp8-e4m3, fp8-e5m2, or eXmY of X exponent and "
              "Y mantissa bits"},
     {.name = "policy", .kind = &nh_value_policy, AT(policy),
@@ -365,7 +366,7 @@ static void help_entry(FILE *file, const char *left, const char *text)
     fputc('\n', file);
 }
 
-void nh_options_help(FILE *file)
+void nh_options_tell(nh_option_tell *tell, void *arg)
 {
     struct nh_options defaults;
     set_defaults(&defaults);
@@ -378,8 +379,18 @@ void nh_options_help(FILE *file)
         snprintf(left, sizeof left, o->kind->bare ? "--%s[=%s]" : "--%s %s", o->name, o->kind->placeholder);
         snprintf(text, sizeof text, "%s%s%s%s%s%s", o->help, *range ? ": " : "", range, *shown ? " [" : "", shown,
                  *shown ? "]" : "");
-        if (o->group)
-            fprintf(file, "%s%s\n", i ? "\n" : "", o->group);
-        help_entry(file, left, text);
+        tell(arg, o, left, text);
     }
+}
+
+static void help_option(void *file, const struct nh_option *o, const char *left, const char *text)
+{
+    if (o->group)
+        fprintf(file, "%s%s\n", o > options ? "\n" : "", o->group);
+    help_entry(file, left, text);
+}
+
+void nh_options_help(FILE *file)
+{
+    nh_options_tell(help_option, file);
 }

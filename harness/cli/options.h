@@ -35,6 +35,12 @@ void nh_options_hash(const struct nh_options *options, const char *extra, char h
 /** Refuses what contradicts itself or has no effect; part of nh_options_parse. */
 int nh_options_conflicts(const struct nh_options *options);
 
+/** Calls tell for each option in table order: left is "--depth N", text is its help, range and default in one line. The
+ * table's row (value.h) has its group, where a group begins, and its choices. */
+struct nh_option;
+typedef void nh_option_tell(void *arg, const struct nh_option *option, const char *left, const char *text);
+void nh_options_tell(nh_option_tell *tell, void *arg);
+
 /** Writes all options with their defaults, two columns, at most 100 characters wide. */
 void nh_options_help(FILE *file);
 

@@ -226,11 +226,23 @@ static void run_forward(struct nh_exec *x, int rec)
     NH_T(nh_units)((struct unit){.x = x, .r = r}, OPS[r->op]->units(x, r), x->threads, x->lanes, OPS[r->op]->fwd);
 }
 
+/** Values that are not finite in one that was written from outside: no store has counted them. */
+static int64_t bad_input(const struct nh_exec *x, nh_val v)
+{
+    size_t n = base_size(x->g, v);
+    const real *p = value_ptr(x, v);
+    int64_t bad = 0;
+    for (size_t i = 0; i < n; i++)
+        bad += !isfinite(p[i]);
+    return bad;
+}
+
 static double forward(struct nh_exec *x)
 {
     const struct nh_graph *g = x->g;
     reset_direction(x, NH_FWD);
-    memset(x->bad_value, 0, (size_t)g->n_values * sizeof *x->bad_value);
+    for (int v = 0; v < g->n_values; v++)
+        x->bad_value[v] = g->values[v].rec < 0 ? bad_input(x, v) : 0;
     for (int r = 0; r < g->n_recs; r++)
         run_forward(x, r);
     if (g->nll < 0)
@@ -290,8 +302,10 @@ static void backward(struct nh_exec *x, double loss_scale, const double *cotange
         p.end = g->head_rec;
         const struct nh_value *v = value_of(x, g->exit_value);
         real *seed = pass_ptr(&p, g->exit_value, 0, 0);
-        for (size_t i = 0; i < (size_t)g->rows * (size_t)v->cols; i++)
+        for (size_t i = 0; i < (size_t)g->rows * (size_t)v->cols; i++) {
             seed[i] = (real)nh_round(nh_grad_fmt(g, v->role), cotangent[i] * loss_scale);
+            x->bad_grad[v->base] += !isfinite(seed[i]);
+        }
         p.seen[g->exit_value] = true;
     } else {
         real *seed = pass_ptr(&p, g->nll, 0, 0);

@@ -15,7 +15,8 @@ probes/*.c          probes/probe.h harness/core/err.h harness/core/rng.h
 results/*           own results/schema.def harness/core/err.h
 harness/core/*      own layouts/layout.h
 harness/data/*      own harness/core/*.h data_sources.inc
-harness/cli/*       own harness/core/*.h harness/data/*.h results/*.h layouts/layout.h probes/probe.h
+harness/io/*        own harness/core/err.h results/file.h
+harness/cli/*       own harness/core/*.h harness/data/*.h harness/io/*.h results/*.h layouts/layout.h probes/probe.h
 '
 bad=0
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-/** Whole models for tests, from the words of a command line. What goes wrong here aborts: it may run in several threads. */
+/** Whole models for tests, from the words of a command line. What goes wrong here aborts: it may run in several
+ * threads. */
 #ifndef NH_MODEL_CONFIG_H
 #define NH_MODEL_CONFIG_H
 
@@ -16,7 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/** For main(): freed pages stay. Given back, they are cleared again for the next model, which takes as long as a short run. */
+/** For main(): freed pages stay. Given back, they are cleared again for the next model, which takes as long as a short
+ * run. */
 static inline void keep_memory(void)
 {
     mallopt(M_MMAP_MAX, 0), mallopt(M_TRIM_THRESHOLD, -1), mallopt(M_ARENA_MAX, 1);
@@ -38,8 +40,8 @@ static inline void *zeros(size_t n, size_t size)
     return p;
 }
 
-/** The configuration of `harness WORDS`; sizes that are up to the data are 2 sequences of 8 tokens below 32. One thread,
- *  unless words say otherwise. */
+/** The configuration of `harness WORDS`; sizes that are up to the data are 2 sequences of 8 tokens below 32. One
+ * thread, unless words say otherwise. */
 static inline struct nh_config config_of(const char *words)
 {
     char copy[512], *argv[64] = {0}, *rest = copy;
@@ -56,6 +58,33 @@ static inline struct nh_config config_of(const char *words)
     c.batch = c.batch ? c.batch : 2, c.seq = c.seq ? c.seq : 8, c.vocab = c.vocab ? c.vocab : 32;
     c.data = c.out = c.label = NULL; /* they point into copy */
     return c;
+}
+
+static inline int n_layouts(void)
+{
+    int n = 0;
+    while (nh_layouts[n])
+        n++;
+    return n;
+}
+
+/** The configuration of `harness --layout L WORDS`, L a number in the registry. */
+static inline struct nh_config layout_config(int layout, const char *words)
+{
+    char all[512];
+    if (snprintf(all, sizeof all, "--layout %s %s", nh_layouts[layout]->name, words) >= (int)sizeof all)
+        abort();
+    return config_of(all);
+}
+
+/** The layouts that the laws of depth are about: the first of the registry. */
+static inline bool is_classic(const struct nh_layout *layout)
+{
+    static const char *const names[] = {"pre", "post", "sandwich", "sandwich-depth", "sandwich-l"};
+    for (int i = 0; i < 5; i++)
+        if (strcmp(layout->name, names[i]) == 0)
+            return true;
+    return false;
 }
 
 /** The first batch of the source uniform; to be freed. */
@@ -80,9 +109,10 @@ static inline struct nh_model model_of(const struct nh_config *c, bool gradients
     return m;
 }
 
+/** 0 for v = -1, no value. */
 static inline size_t value_size(const struct nh_graph *g, nh_val v)
 {
-    return (size_t)g->rows * (size_t)g->values[v].cols;
+    return v < 0 ? 0 : (size_t)g->rows * (size_t)g->values[v].cols;
 }
 
 static inline size_t param_size(const struct nh_graph *g, int param)
@@ -136,8 +166,9 @@ static inline int fill_params(struct nh_model *m, const char *name, double value
 static inline struct nh_rows probed(const char *probe, const struct nh_config *c, const struct nh_model *m,
                                     const struct nh_model *shadow, double loss_scale)
 {
-    size_t n = (size_t)m->graph->n_steps;
-    struct nh_rows rows = {.n = (int)n, .cells = zeros(n * NH_COLUMN_COUNT, sizeof(double)),
+    size_t n = (size_t)m->graph->n_steps * NH_STREAMS;
+    struct nh_rows rows = {.n = (int)n,
+                           .cells = zeros(n * NH_COLUMN_COUNT, sizeof(double)),
                            .measured = zeros(n * NH_COLUMN_COUNT, sizeof(bool))};
     double *no_law = zeros(n, sizeof *no_law);
     for (size_t k = 0; k < n; k++)
@@ -158,10 +189,10 @@ static inline void rows_free(struct nh_rows *rows)
     free(rows->cells), free(rows->measured), free(rows->spectrum);
 }
 
-/** A cell of a step; -1 where it was not measured. */
+/** A cell of a step, stream 0; -1 where it was not measured. */
 static inline double cell(const struct nh_rows *rows, int step, enum nh_column_id column)
 {
-    size_t i = (size_t)step * NH_COLUMN_COUNT + (size_t)column;
+    size_t i = (size_t)(step * NH_STREAMS) * NH_COLUMN_COUNT + (size_t)column;
     return rows->measured[i] ? rows->cells[i] : -1;
 }
 

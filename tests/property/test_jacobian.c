@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-/** The probe jacobian against dense Jacobians, closed forms and the laws. Its random vectors follow from fixed seeds, so that
- *  a bound of 4 standard errors holds or fails once and for all. */
+/** The probe jacobian against dense Jacobians, closed forms and the laws. Its random vectors follow from fixed seeds,
+ * so that a bound of 4 standard errors holds or fails once and for all. */
 #include "harness/core/law.h"
 #include "tests/property/model_config.h"
 
@@ -11,21 +11,6 @@
 
 #define assert_near(value, expected, tolerance) ck_assert_double_eq_tol(value, expected, tolerance)
 
-static int n_layouts(void)
-{
-    int n = 0;
-    while (nh_layouts[n])
-        n++;
-    return n;
-}
-
-static struct nh_config layout_config(int layout, const char *words)
-{
-    struct nh_config c = config_of(words);
-    c.layout = nh_layouts[layout];
-    return c;
-}
-
 static struct nh_rows jacobian(const struct nh_config *c, const struct nh_model *m)
 {
     return probed("jacobian", c, m, NULL, 1);
@@ -33,18 +18,23 @@ static struct nh_rows jacobian(const struct nh_config *c, const struct nh_model 
 
 /* ---- small models: the whole Jacobian ---- */
 
-/** The map of row k: of a sublayer, or from the embedding to the exit. */
+/** The map of a step: of a sublayer, or from the embedding to the exit. */
 struct map {
     int first, end;
-    nh_val from, to;
+    const nh_val *from, *to;
+    size_t n; /**< values of all streams, on either side */
 };
 
 static struct map map_of(const struct nh_graph *g, int k)
 {
     const struct nh_step *s = &g->steps[k];
-    if (k == g->n_steps - 1)
-        return (struct map){g->steps[0].end_rec, g->head_rec, g->steps[0].after, g->exit_value};
-    return (struct map){s->first_rec, s->end_rec, s->before, s->after};
+    if (k == g->n_steps - 1) {
+        static nh_val embedding[NH_STREAMS] = {-1, -1};
+        embedding[0] = g->recs[0].out;
+        return (struct map){1, g->head_rec, embedding, s->after, value_size(g, s->after[0])};
+    }
+    return (struct map){s->first_rec, s->end_rec, s->before, s->after,
+                        value_size(g, s->after[0]) + value_size(g, s->after[1])};
 }
 
 struct dense {
@@ -55,7 +45,7 @@ static struct dense dense_of(const struct nh_model *m, int k)
 {
     enum { AT_ONCE = 16 };
     struct map map = map_of(m->graph, k);
-    size_t n = value_size(m->graph, map.from);
+    size_t n = map.n;
     double *e = zeros(AT_ONCE * n, sizeof *e), *columns = zeros(AT_ONCE * n, sizeof *columns), sum = 0;
     gsl_matrix *j = gsl_matrix_alloc(n, n), *v = gsl_matrix_alloc(n, n);
     gsl_vector *s = gsl_vector_alloc(n), *work = gsl_vector_alloc(n);
@@ -97,20 +87,21 @@ START_TEST(norms_off_the_dense_jacobian)
     struct nh_rows rows = jacobian(&c, &m);
     double worst = 0, low = 0, above = -1, slack = _i % 2 ? 1e-12 : 1e-6;
     ck_assert_double_eq(cell(&rows, 0, NH_LAYERS_JAC_FRO), -1); /* nothing leads to the embedding */
-    for (int k = 1; k < rows.n; k++) {
+    for (int k = 1; k < m.graph->n_steps; k++) {
         struct dense d = dense_of(&m, k);
-        double exact = d.frobenius / sqrt((double)value_size(m.graph, m.graph->exit_value));
+        double exact = d.frobenius / sqrt((double)map_of(m.graph, k).n);
         double fro = cell(&rows, k, NH_LAYERS_JAC_FRO), se = cell(&rows, k, NH_LAYERS_JAC_FRO_SE);
         double spec = cell(&rows, k, NH_LAYERS_JAC_SPEC);
         ck_assert_double_le(fabs(fro - exact), 4 * se + 1e-12);
         ck_assert_double_lt(se, 0.05 * exact);
         ck_assert_double_le(spec, d.largest * (1 + slack));
-        ck_assert_double_ge(spec, d.largest * 0.99);
+        /* 12 iterations find 1 % in most maps, not in all: it is up to the gap behind the largest singular value */
+        ck_assert_double_ge(spec, d.largest * (is_classic(c.layout) ? 0.99 : 0.95));
         worst = fmax(worst, fabs(fro - exact) / se);
         low = fmax(low, 1 - spec / d.largest), above = fmax(above, spec / d.largest - 1);
     }
-    printf("# %s %s: jac_fro off by %.2f standard errors at most; jac_spec low by %.1e, high by %.1e\n", c.layout->name, c.dtype.name,
-           worst, low, fmax(above, 0));
+    printf("# %s %s: jac_fro off by %.2f standard errors at most; jac_spec low by %.1e, high by %.1e\n", c.layout->name,
+           c.dtype.name, worst, low, fmax(above, 0));
     rows_free(&rows);
     nh_model_destroy(&m);
 }
@@ -122,20 +113,27 @@ START_TEST(spectrum_of_another_map)
     struct nh_model m = model_of(&c, false);
     m.core->forward(m.exec);
     struct nh_rows rows = jacobian(&c, &m);
-    size_t n = value_size(m.graph, m.graph->exit_value);
-    ck_assert_uint_eq(rows.n_spectrum, (size_t)(rows.n - 1) * n);
-    for (int k = 1; k < rows.n; k++) {
+    size_t all = value_size(m.graph, m.graph->exit_value) * (size_t)m.graph->n_streams;
+    ck_assert_uint_eq(rows.n_spectrum, (size_t)(m.graph->n_steps - 1) * all);
+    for (int k = 1; k < m.graph->n_steps; k++) {
+        struct map map = map_of(m.graph, k);
+        const struct nh_singular *s = rows.spectrum + (size_t)(k - 1) * all;
+        if (map.first == map.end) { /* the exit of a bare layout is end to end all the same */
+            ck_assert_int_eq(s[0].index, 0);
+            continue;
+        }
         struct dense d = dense_of(&m, k);
-        const struct nh_singular *s = rows.spectrum + (size_t)(k - 1) * n;
         double sum = 0;
-        for (size_t i = 0; i < n; i++) {
-            ck_assert_int_eq(s[i].step, k);
+        for (size_t i = 0; i < map.n; i++) {
+            ck_assert_int_eq(s[i].row, k * NH_STREAMS);
             ck_assert_int_eq(s[i].index, (int)i + 1);
             ck_assert(s[i].value >= 0 && (i == 0 || s[i].value <= s[i - 1].value));
             sum += s[i].value * s[i].value;
         }
         assert_near(s[0].value, d.largest, 1e-12 * d.largest);
         assert_near(sqrt(sum), d.frobenius, 1e-12 * d.frobenius);
+        for (size_t i = map.n; i < all; i++)
+            ck_assert_int_eq(s[i].index, 0);
     }
     rows_free(&rows);
     nh_model_destroy(&m);
@@ -148,8 +146,10 @@ START_TEST(spectrum_too_large_is_computed)
     struct nh_model m = model_of(&c, false);
     m.core->forward(m.exec);
     struct nh_view view = {.config = &c, .model = &m, .loss_scale = 1};
-    struct nh_rows rows = {.n = m.graph->n_steps, .cells = zeros((size_t)m.graph->n_steps * NH_COLUMN_COUNT, sizeof(double)),
-                           .measured = zeros((size_t)m.graph->n_steps * NH_COLUMN_COUNT, sizeof(bool))};
+    size_t cells = (size_t)(m.graph->n_steps * NH_STREAMS) * NH_COLUMN_COUNT;
+    struct nh_rows rows = {.n = m.graph->n_steps * NH_STREAMS,
+                           .cells = zeros(cells, sizeof(double)),
+                           .measured = zeros(cells, sizeof(bool))};
     int status = NH_OK;
     for (int i = 0; nh_probes[i]; i++)
         if (strcmp(nh_probes[i]->name, "jacobian") == 0)
@@ -172,7 +172,7 @@ START_TEST(one_value)
     struct nh_model m = model_of(&c, false);
     m.core->forward(m.exec);
     struct nh_rows rows = jacobian(&c, &m);
-    for (int k = 1; k < rows.n; k++) {
+    for (int k = 1; k < m.graph->n_steps; k++) {
         double largest = dense_of(&m, k).largest;
         assert_near(cell(&rows, k, NH_LAYERS_JAC_SPEC), largest, 1e-6 * largest);
     }
@@ -201,7 +201,7 @@ START_TEST(zero_projections_are_not_the_identity)
     ck_assert_int_eq(fill_params(&m, "attn.out", 0) + fill_params(&m, "ffn.out", 0), 6);
     m.core->forward(m.exec);
     struct nh_rows rows = jacobian(&c, &m);
-    for (int k = 1; k < rows.n - 1; k++) {
+    for (int k = 1; k < m.graph->n_steps - 1; k++) {
         ck_assert_double_eq(cell(&rows, k, NH_LAYERS_JAC_FRO), 1);
         ck_assert_double_eq(cell(&rows, k, NH_LAYERS_JAC_FRO_SE), 0);
         assert_near(cell(&rows, k, NH_LAYERS_JAC_SPEC), 1, _i % 2 ? 1e-15 : 1e-6);
@@ -221,9 +221,11 @@ static void branch_alone(struct nh_builder *b, const struct nh_pos *pos, const d
 START_TEST(eigenvalue_taken_for_norm)
 {
     /* [[0 2] [0 0]] has eigenvalues 0 and norm 2 */
-    static const struct nh_layout alone = {.name = "alone", .sublayer = branch_alone, .exit = nh_exit_bare};
+    static const struct nh_layout alone = {
+        .name = "alone", .n_streams = 1, .sublayer = branch_alone, .exit = nh_exit_bare};
     static const double a[] = {0, 2, 0, 0}, identity[] = {1, 0, 0, 1};
-    struct nh_config c = config_of("--branches ffn --ffn relu --ffn-mult 1 --width 2 --heads 1 --seq 1 --batch 1 --depth 1");
+    struct nh_config c =
+        config_of("--branches ffn --ffn relu --ffn-mult 1 --width 2 --heads 1 --seq 1 --batch 1 --depth 1");
     c.layout = &alone;
     nh_fmt_parse(&c.dtype, _i ? "fp64" : "fp32");
     struct nh_model m = model_of(&c, false);
@@ -252,8 +254,10 @@ START_TEST(norm_off_its_closed_form)
         {"layer", {1, 2, 3, 4}, 0.894427, 1.264911, 2}, /* 1/sigma and sqrt(d-2)/sigma */
     };
     char words[160];
-    snprintf(words, sizeof words, "--layout post --branches ffn --norm %s --eps 0 --depth 1 --width 4 --heads 1 --seq 1 --batch 1 "
-             "--dtype fp64 --jac-samples 4096 --spectrum", rows_of[_i].norm);
+    snprintf(words, sizeof words,
+             "--layout post --branches ffn --norm %s --eps 0 --depth 1 --width 4 --heads 1 --seq 1 --batch 1 "
+             "--dtype fp64 --jac-samples 4096 --spectrum",
+             rows_of[_i].norm);
     struct nh_config c = config_of(words);
     struct nh_model m = model_of(&c, false);
     double *table = zeros((size_t)c.vocab * 4, sizeof *table);
@@ -288,12 +292,15 @@ START_TEST(nan_passes_for_a_number)
     m.core->forward(m.exec);
     struct nh_rows rows = jacobian(&c, &m);
     static const enum nh_column_id columns[] = {NH_LAYERS_JAC_FRO, NH_LAYERS_JAC_FRO_SE, NH_LAYERS_JAC_SPEC};
-    for (int k = 1; k < rows.n; k++)
-        for (int i = 0; i < 3; i++) {
-            bool broken = k >= 4; /* layer 2's FFN and all behind, end to end too */
-            ck_assert_int_eq(isnan(cell(&rows, k, columns[i])), broken);
-            ck_assert_int_eq(isnan(rows.spectrum[(size_t)(k - 1) * 64].value), broken);
-        }
+    size_t n = 64 * (size_t)m.graph->n_streams;
+    for (int k = 1; k < m.graph->n_steps; k++) {
+        const struct nh_step *s = &m.graph->steps[k];
+        bool broken =
+            s->layer > 2 || (s->layer == 2 && s->sublayer != NH_SUB_ATTN); /* and all behind, end to end too */
+        for (int i = 0; i < 3; i++)
+            ck_assert_int_eq(isnan(cell(&rows, k, columns[i])) != 0, broken);
+        ck_assert_int_eq(isnan(rows.spectrum[(size_t)(k - 1) * n].value) != 0, broken);
+    }
     rows_free(&rows);
     nh_model_destroy(&m);
 }
@@ -313,13 +320,16 @@ START_TEST(jacobian_off_its_law)
         const char *layout;
         enum nh_ffn ffn;
     } cases[] = {
-        {"sandwich", NH_FFN_GELU},   {"sandwich", NH_FFN_RELU}, {"sandwich", NH_FFN_SWIGLU},
-        {"sandwich-depth", NH_FFN_GELU}, {"sandwich-l", NH_FFN_GELU},
-        {"pre", NH_FFN_GELU}, {"post", NH_FFN_GELU},
+        {"sandwich", NH_FFN_GELU},       {"sandwich", NH_FFN_RELU},   {"sandwich", NH_FFN_SWIGLU},
+        {"sandwich-depth", NH_FFN_GELU}, {"sandwich-l", NH_FFN_GELU}, {"pre", NH_FFN_GELU},
+        {"post", NH_FFN_GELU},
     };
     enum { SEEDS = 3 };
     char words[160];
-    snprintf(words, sizeof words, "--layout %s --branches ffn --depth 16 --seq 16 --batch 4 --embed-rms 1 --jac-samples 8 --jac-iterations 1", cases[_i].layout);
+    snprintf(
+        words, sizeof words,
+        "--layout %s --branches ffn --depth 16 --seq 16 --batch 4 --embed-rms 1 --jac-samples 8 --jac-iterations 1",
+        cases[_i].layout);
     struct nh_config c = config_of(words);
     c.ffn = cases[_i].ffn;
     struct nh_sublayer_constants f = nh_law_ffn(c.ffn, 1, 1);
@@ -336,7 +346,7 @@ START_TEST(jacobian_off_its_law)
             if (term.outer_norm)
                 sum += fro / ((d - 1) / d * (1 + f.chi) / (1 + f.v));
             else
-                sum += (fro - 1) * q / (term.post_gain > 0 ? square(term.post_gain) * f.zeta : f.chi);
+                sum += (fro - 1) * q / (term.post_norm ? square(term.post_gain) * f.zeta : f.chi);
         }
         rows_free(&rows), rows_free(&stream);
         nh_model_destroy(&m);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-/** Whole models at their start against the laws of the stream and of its gradient: means over seeds, which are fixed, so
- *  that a bound holds or fails once and for all. */
+/** Whole models at their start against the laws of the stream and of its gradient: means over seeds, which are fixed,
+ * so that a bound holds or fails once and for all. */
 #include "harness/core/law.h"
 #include "harness/core/rng.h"
 #include "tests/property/model_config.h"
@@ -16,7 +16,8 @@ enum { SEEDS = 16, FEW = 8, MAX_STEPS = 2 * 96 + 2 };
 
 static struct nh_data *data;
 
-/** What one run gives: q and, where asked, G and the law's q after each sublayer; entry 0 is the stream that enters layer 1. */
+/** What one run gives: q and, where asked, G and the law's q after each sublayer; entry 0 is the stream that enters
+ * layer 1. */
 struct stream {
     int n;
     double q[MAX_STEPS], g[MAX_STEPS], law[MAX_STEPS];
@@ -60,11 +61,11 @@ static void measure(struct nh_model *m, const struct nh_config *c, enum ask ask,
     m->core->forward(m->exec);
     s->n = m->graph->n_steps - 1; /* the last is the exit */
     for (int k = 0; k < s->n; k++) {
-        struct nh_moments x = m->core->moments(m->exec, steps[k].after);
+        struct nh_moments x = m->core->moments(m->exec, steps[k].after[0]);
         s->q[k] = x.sum_sq / x.n;
     }
     if (ask == LAW) {
-        double *gram = gram_of(m, steps[0].after);
+        double *gram = gram_of(m, steps[0].after[0]);
         must(nh_law_rms(c, gram, s->law + 1, NULL));
         for (int k = 1; k < s->n; k++)
             s->law[k] *= s->law[k];
@@ -74,7 +75,8 @@ static void measure(struct nh_model *m, const struct nh_config *c, enum ask ask,
         double *u = cotangent_of(m, c->seed);
         m->core->backward(m->exec, 1, u);
         for (int k = 0; k < s->n; k++)
-            s->g[k] = m->core->grad_sum_sq(m->exec, steps[k].after) / (double)value_size(m->graph, steps[k].after);
+            s->g[k] =
+                m->core->grad_sum_sq(m->exec, steps[k].after[0]) / (double)value_size(m->graph, steps[k].after[0]);
         free(u);
     }
 }
@@ -111,8 +113,8 @@ static void run(const struct nh_config *config, int seed, enum ask ask, struct s
 
 /* ---- forward: all runs at once ---- */
 
-/** Start weights do not depend on layout and depth, and to draw them takes longer than a forward pass: the models of one
- *  seed share those of the deepest (test shared_weights). */
+/** Start weights do not depend on layout and depth, and to draw them takes longer than a forward pass: the models of
+ * one seed share those of the deepest (test shared_weights). */
 struct weights {
     struct nh_graph *g;
     double **w; /**< of each parameter */
@@ -142,7 +144,8 @@ static const double *weights_find(const struct weights *all, const char *name)
     abort();
 }
 
-static void run_shared(const struct nh_config *config, int seed, const struct weights *all, enum ask ask, struct stream *s)
+static void run_shared(const struct nh_config *config, int seed, const struct weights *all, enum ask ask,
+                       struct stream *s)
 {
     struct nh_config c = seeded(*config, seed);
     struct nh_model m;
@@ -164,8 +167,8 @@ static void run_shared(const struct nh_config *config, int seed, const struct we
     nh_model_destroy(&m);
 }
 
-/** The forward runs. Where neither gains nor weights depend on the depth, the stream behind layer l is that of a model of
- *  l layers, so that the deepest stands for all (test shared_weights). */
+/** The forward runs. Where neither gains nor weights depend on the depth, the stream behind layer l is that of a model
+ * of l layers, so that the deepest stands for all (test shared_weights). */
 enum { DEPTH_96, DEPTH_60, DEPTH_48, DEPTH_24, DEPTH_12, DEPTH_6, SANDWICH, SANDWICH_L, PRE_FFN, POST, RUNS };
 
 static const struct {
@@ -255,7 +258,7 @@ static const struct {
     {SANDWICH, 120, 11.00, 0.04},   /* sqrt(1 + 2L) */
     {DEPTH_60, 120, 1.732, 0.03},   /* sqrt(1 + 2) */
     {SANDWICH_L, 120, 3.219, 0.04}, /* sqrt(1 + 2 H_L) */
-    {POST, 120, 1, 1e-4},               /* eps */
+    {POST, 120, 1, 1e-4},           /* eps */
     {PRE_FFN, 60, 5.149, 0.04},     /* sqrt(1 + 0.42522 L) */
 };
 

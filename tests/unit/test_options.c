@@ -208,7 +208,9 @@ END_TEST
 
 static const struct nh_layout knobbed = {
     .name = "knobbed",
-    .knobs = (const struct nh_knob[]){{"alpha", 0.25, 0, 1, ""}, {"beta", 2, -5, 5, ""}, {0}},
+    .knobs = (const struct nh_knob[]){{.name = "alpha", .start = 0.25, .max = 1, .help = ""},
+                                      {.name = "beta", .start = 2, .min = -5, .max = 5, .help = ""},
+                                      {0}},
 };
 static const struct nh_option set_option = {.name = "set", .kind = &nh_value_knob};
 
@@ -536,9 +538,14 @@ START_TEST(record_can_be_typed)
         first.n = second.n = 0;
         nh_options_record(&a, keep, &first);
         const char *words[MAX_WORDS] = {NULL};
-        for (size_t k = 0, n = 0; k < first.n; k++)
-            if (first.words[k][strlen(first.words[k]) - 1] != '=')
-                words[n++] = first.words[k];
+        static struct record typed;
+        typed = first;
+        for (size_t k = 0, n = 0; k < typed.n; k++) {
+            if (strncmp(typed.words[k], "--set.", 6) == 0)
+                typed.words[k][5] = '='; /* a knob is recorded as set.NAME */
+            if (typed.words[k][strlen(typed.words[k]) - 1] != '=')
+                words[n++] = typed.words[k];
+        }
         must_parse(&b, words);
         nh_options_record(&b, keep, &second);
         ck_assert_uint_eq(first.n, second.n);

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/** harness completion: a completion script for bash. What can be completed is written into it from the tables. */
+#include "harness/cli/cli.h"
+#include "harness/cli/names.h"
+#include "harness/cli/options.h"
+#include "harness/cli/value.h"
+#include "harness/core/err.h"
+#include "harness/data/data.h"
+#include "layouts/layout.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void words(const char *const *list, const char *between)
+{
+    for (; list && *list; list++)
+        printf("%s%s", between, *list);
+}
+
+static void names(const struct nh_names *registry)
+{
+    for (size_t i = 0; registry->name(i); i++) {
+        printf(" %s", registry->name(i));
+        words(registry->aliases(i), " ");
+    }
+}
+
+/* ---- commands ---- */
+
+static void option_name(void *arg, const struct nh_option *o, const char *left, const char *text)
+{
+    (void)arg, (void)left, (void)text;
+    printf(" --%s", o->name);
+}
+
+static void switch_name(void *arg, const struct nh_option *o, const char *left, const char *text)
+{
+    if (o->kind->bare)
+        option_name(arg, o, left, text);
+}
+
+/* The words that open the lines of a command's help: options as in "  --by NAME  text" or "  --csv, --json  text",
+ * those of them without a value, or topics as in "  layouts  text". */
+enum opening { OPTIONS, SWITCHES, TOPICS };
+
+static void openings(const char *help, enum opening which)
+{
+    for (const char *line = help; *line; line += strcspn(line, "\n"), line += *line == '\n') {
+        if (strspn(line, " ") != 2)
+            continue;
+        const char *word = line + 2;
+        if (which == TOPICS && *word != '-')
+            printf(" %.*s", (int)strcspn(word, " \n"), word);
+        while (which != TOPICS && strncmp(word, "--", 2) == 0) {
+            const char *end = word + strcspn(word, " ,=[\n");
+            if (which == OPTIONS || (*end != ' ' && *end != '=') || !isupper((unsigned char)end[1]))
+                printf(" %.*s", (int)(end - word), word);
+            word = strncmp(end, ", ", 2) == 0 ? end + 2 : "";
+        }
+    }
+}
+
+/* What may follow a command, from "[LAYOUT|all]". */
+static void arguments(const struct nh_command *c, const char *help)
+{
+    char text[64], *rest = text;
+    snprintf(text, sizeof text, "%s", c->arguments);
+    for (char *word; (word = strsep(&rest, "[]| ."));) {
+        if (strcmp(word, "LAYOUT") == 0)
+            names(&nh_layout_names);
+        else if (strcmp(word, "TOPIC") == 0)
+            openings(help, TOPICS);
+        else if (islower((unsigned char)*word))
+            printf(" %s", word);
+    }
+}
+
+static int command(const struct nh_command *c)
+{
+    char *help = nh_command_help(c);
+    if (!help)
+        return NH_FAILED;
+    const bool runs = c->help == nh_options_help;
+    printf("    %s) options+='", c->name);
+    runs ? nh_options_tell(option_name, NULL) : openings(help, OPTIONS);
+    printf("' switches+='");
+    runs ? nh_options_tell(switch_name, NULL) : openings(help, SWITCHES);
+    printf("' words+='");
+    arguments(c, help);
+    printf("'%s ;;\n", strstr(c->arguments, "DIR") || strstr(c->arguments, "FILE") ? " paths=-f" : "");
+    free(help);
+    return NH_OK;
+}
+
+/* ---- options ---- */
+
+static void data_sources(void)
+{
+    printf("words='");
+    for (size_t i = 0; nh_data_sources[i]; i++)
+        printf(" %s%s", nh_data_sources[i]->name, nh_data_sources[i]->argument ? ":" : "");
+    printf("'\n        case $value in");
+    for (size_t i = 0; nh_data_sources[i]; i++)
+        if (nh_data_sources[i]->argument)
+            printf("\n        %s:*) head+=%s: value=${value#*:} paths=-f ;;", nh_data_sources[i]->name,
+                   nh_data_sources[i]->name);
+    printf("\n        esac");
+}
+
+static void option(void *arg, const struct nh_option *o, const char *left, const char *text)
+{
+    (void)arg, (void)left, (void)text;
+    printf("    --%s) ", o->name);
+    if (o->kind == &nh_value_knob)
+        printf("_harness_knobs");
+    else if (o->kind == &nh_value_data)
+        data_sources();
+    else if (strcmp(o->name, "out") == 0)
+        printf("paths=-d");
+    else {
+        printf("words='");
+        if (o->kind == &nh_value_layout)
+            names(&nh_layout_names);
+        else if (o->kind == &nh_value_policy)
+            names(&nh_policy_names);
+        else if (o->kind == &nh_value_probes)
+            names(&nh_probe_names);
+        words(o->choices, " ");
+        printf("%s%s'%s", o->word ? " " : "", o->word ? o->word : "",
+               o->kind == &nh_value_probes ? "\n        _harness_list none" : "");
+    }
+    puts(" ;;");
+}
+
+static void knobs(const struct nh_layout *layout)
+{
+    if (!layout->knobs || !layout->knobs[0].name)
+        return;
+    printf("    %s", layout->name);
+    words(layout->aliases, " | ");
+    printf(") words='");
+    for (const struct nh_knob *k = layout->knobs; k->name; k++)
+        if (k->words)
+            for (size_t i = 0; k->words[i]; i++)
+                printf(" %s=%s", k->name, k->words[i]);
+        else
+            printf(" %s=", k->name);
+    puts("' ;;");
+}
+
+/* ---- the script ---- */
+
+static const char of_command[] =
+    "# bash completion for harness, written by 'harness completion'\n"
+    "# shellcheck shell=bash disable=SC2034\n"
+    "\n"
+    "# These set variables of _harness: options, those of them without a value (switches), words to choose from, and\n"
+    "# paths, the way compgen finds files, where they are looked for.\n"
+    "_harness_command() {\n"
+    "    case $1 in\n";
+
+static const char of_option[] = "    esac\n"
+                                "}\n"
+                                "\n"
+                                "_harness_option() {\n"
+                                "    case $1 in\n";
+
+static const char of_layout[] = "    esac\n"
+                                "}\n"
+                                "\n"
+                                "# NAME=VALUE where a layout is given.\n"
+                                "_harness_knobs() {\n"
+                                "    local layout='' i\n"
+                                "    for ((i = 0; i < ${#line[@]}; i++)); do\n"
+                                "        case ${line[i]} in\n"
+                                "        --layout) layout=${line[i + 1]-} ;;\n"
+                                "        --layout=*) layout=${line[i]#*=} ;;\n"
+                                "        esac\n"
+                                "    done\n"
+                                "    case $layout in\n";
+
+static const char the_rest[] =
+    "    esac\n"
+    "}\n"
+    "\n"
+    "# A comma list: what stands in it is not offered again, and $1 only alone.\n"
+    "_harness_list() {\n"
+    "    local word left=\n"
+    "    for word in $words; do\n"
+    "        [[ ,$value == *,$word,* ]] || left+=\" $word\"\n"
+    "    done\n"
+    "    words=$left\n"
+    "    case $value in\n"
+    "    *,*) head+=${value%,*}, value=${value##*,} ;;\n"
+    "    *) words+=\" $1\" ;;\n"
+    "    esac\n"
+    "}\n"
+    "\n"
+    "_harness() {\n"
+    "    local IFS=$' \\t\\n' line=() word glue='' i\n"
+    "    # What bash breaks at = and : is put together again.\n"
+    "    for word in \"${COMP_WORDS[@]:1:COMP_CWORD}\"; do\n"
+    "        if [[ ${#line[@]} -gt 0 && ($glue || $word == [=:]*) ]]; then\n"
+    "            line[-1]+=$word\n"
+    "        else\n"
+    "            line+=(\"$word\")\n"
+    "        fi\n"
+    "        glue=\n"
+    "        [[ ! $word || ${word//[=:]/} ]] || glue=1\n"
+    "    done\n"
+    "    local last=$((${#line[@]} - 1))\n"
+    "    ((last >= 0)) || return 0\n"
+    "    local cur=${line[last]} before='' command=run\n"
+    "    if ((last > 0)); then\n"
+    "        before=${line[last - 1]}\n"
+    "        [[ ${line[0]} == -* ]] || command=${line[0]}\n"
+    "    fi\n"
+    "\n"
+    "    # The value is what is completed; the head stands before it in the same word.\n"
+    "    local options='--help --version' switches='--help --version' words='' paths='' head='' value=$cur option=''\n"
+    "    _harness_command \"$command\"\n"
+    "    if [[ $cur == --*=* ]]; then\n"
+    "        option=${cur%%=*} head=$option= value=${cur#*=}\n"
+    "    elif [[ $before == --* && $before != *=* && \" $switches \" != *\" $before \"* ]]; then\n"
+    "        option=$before\n"
+    "    fi\n"
+    "    if [[ $option ]]; then\n"
+    "        words='' paths=''\n"
+    "        # Options of other commands have names of run's where they take the same values; theirs may be files.\n"
+    "        _harness_option \"$option\"\n"
+    "        [[ $command == run || ! $paths ]] || paths=-f\n"
+    "    elif [[ $cur == -* ]]; then\n"
+    "        words=$options paths=''\n"
+    "    elif ((last == 0)); then\n"
+    "        _harness_command ''\n"
+    "    fi\n"
+    "    if [[ $paths ]]; then\n"
+    "        value=${value#[\\\"\\']} value=${value//\\\\/}\n"
+    "        mapfile -t COMPREPLY < <(compgen \"$paths\" -- \"$value\")\n"
+    "        compopt -o filenames 2>/dev/null || :\n"
+    "    else\n"
+    "        mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$value\")\n"
+    "        [[ ${#COMPREPLY[@]} -ne 1 || ${COMPREPLY[0]} != *[=:] ]] || compopt -o nospace 2>/dev/null || :\n"
+    "    fi\n"
+    "\n"
+    "    # bash wants a word from its last = or : on.\n"
+    "    local breaks=${COMP_WORDBREAKS//[^=:]/} broken=''\n"
+    "    [[ ! $breaks ]] || broken=${cur%\"${cur##*[\"$breaks\"]}\"}\n"
+    "    for i in \"${!COMPREPLY[@]}\"; do\n"
+    "        word=$head${COMPREPLY[i]}\n"
+    "        COMPREPLY[i]=${word#\"$broken\"}\n"
+    "    done\n"
+    "    return 0\n"
+    "}\n"
+    "\n"
+    "complete -F _harness harness\n";
+
+int nh_cmd_completion(int argc, char **argv)
+{
+    if (argc > 0)
+        return nh_fail(NH_USAGE, "'%.60s' is too much; it is 'harness completion' alone", argv[0]);
+    printf("%s    '') words='", of_command);
+    for (const struct nh_command *c = nh_commands; c->name; c++)
+        printf(" %s", c->name);
+    puts("' ;;");
+    int status = NH_OK;
+    for (const struct nh_command *c = nh_commands; c->name && !status; c++)
+        status = command(c);
+    fputs(of_option, stdout);
+    nh_options_tell(option, NULL);
+    fputs(of_layout, stdout);
+    for (size_t i = 0; nh_layouts[i]; i++)
+        knobs(nh_layouts[i]);
+    fputs(the_rest, stdout);
+    return status;
+}

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/** harness compare: runs are read (compare_load.c, compare_read.c), grouped (compare_group.c), summarised
+ * (compare_stats.c), made rows of a table (compare_rows.c), and printed (compare_print.c). All that is read or made
+ * stays until nh_comparison_fini. */
+#ifndef NH_COMPARE_H
+#define NH_COMPARE_H
+
+#include <obstack.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/** The command, and what its help says beyond the usage. */
+int nh_cmd_compare(int argc, char **argv);
+void nh_compare_help(FILE *file);
+
+/* ---- memory ---- */
+
+/** Memory that stays until the end, and text that has grown on the obstack (obstack_printf). Without memory the program
+ *  ends with one sentence and exit code 1. */
+void *nh_alloc(struct obstack *memory, size_t size);
+const char *nh_grown(struct obstack *memory);
+const char *nh_copy(struct obstack *memory, const char *text);
+
+/* ---- runs ---- */
+
+/** The columns that tell runs apart: those of results/schema.def up to the step, in their order. */
+enum nh_key {
+    NH_KEY_RUN,
+    NH_KEY_LABEL,
+    NH_KEY_LAYOUT,
+    NH_KEY_DEPTH,
+    NH_KEY_DTYPE,
+    NH_KEY_POLICY,
+    NH_KEY_INIT,
+    NH_KEY_SEED,
+    NH_KEY_COUNT
+};
+const char *nh_key_name(enum nh_key key);
+
+/** A number that may not have been measured; NaN and inf are measured. */
+struct nh_measure {
+    bool known;
+    double value;
+};
+
+/** What is measured of each run. Extremes and sums are over all steps and layers, the others of the last step. */
+enum nh_quantity {
+    NH_FINAL_RMS,      /**< stream 0 behind the last sublayer of layer L */
+    NH_LAW_RMS,        /**< rms_theory there */
+    NH_MAX_ABS,        /**< largest |x| of the stream */
+    NH_HEADROOM,       /**< smallest headroom_bits of a forward site */
+    NH_LOG_GRAD_RATIO, /**< ln of grad_rms^2 at layer 0 over grad_rms^2 where the final RMS is */
+    NH_OVERFLOWS,      /**< values, forward */
+    NH_QUANTITIES
+};
+
+enum nh_outcome { NH_OUTCOME_OK, NH_OUTCOME_OVERFLOWED, NH_OUTCOME_DIVERGED, NH_OUTCOME_INTERRUPTED, NH_OUTCOMES };
+extern const char *const nh_outcome_names[NH_OUTCOMES];
+
+/** Where something happened. */
+struct nh_place {
+    bool known;
+    int layer;
+    char sublayer[16], site[32]; /**< "" = not told */
+};
+
+/** What config.csv and run.json say of a run: those beside its layers.csv, or those read with the same run id. */
+struct nh_run_info {
+    const char *run;
+    struct nh_run_option {
+        const char *name, *value;
+        struct nh_run_option *next;
+    } * options, **end;
+    bool recorded; /**< there is a run.json; it told the following */
+    enum nh_outcome outcome;
+    struct nh_place first;
+};
+
+struct nh_compared {
+    const char *keys[NH_KEY_COUNT];
+    double depth;
+    struct nh_measure of[NH_QUANTITIES];
+    struct nh_place tightest; /**< where the headroom is smallest */
+    enum nh_outcome outcome;
+    struct nh_place first; /**< first offender */
+    const struct nh_run_info *info;
+    struct nh_compared *next;
+
+    /* of reading */
+    const char *source; /**< file of its rows of layers.csv */
+    int rank;           /**< of the sublayer that the final values come from; 0 = none yet */
+    double step, grad_step;
+    struct nh_measure grad_first, grad_last;
+    struct nh_place first_site;
+};
+
+struct nh_comparison {
+    struct obstack memory;
+    struct nh_compared *runs, **end;
+    void *by_keys, *by_id; /**< trees of tsearch(3): runs by all keys, infos by run */
+};
+
+void nh_comparison_init(struct nh_comparison *c);
+void nh_comparison_fini(struct nh_comparison *c);
+
+/** Reads a run folder, all run folders below a folder, or one CSV file. */
+int nh_comparison_load(struct nh_comparison *c, const char *path);
+
+/** Reads one CSV file: layers, sites or config, by its columns; info: of the folder it is in, or NULL. */
+int nh_comparison_read(struct nh_comparison *c, const char *path, struct nh_run_info *info);
+
+/** After the last load: the outcome and first offender of each run, from run.json, else from the rows: diverged = the
+ *  final RMS is not finite, interrupted = there is no row behind layer L. NH_FAILED where there is no run. */
+int nh_comparison_finish(struct nh_comparison *c);
+
+/** True where value lies beyond the extreme so far, upwards (sign 1) or downwards (-1). NaN lies beyond all but
+ * infinity. */
+bool nh_beyond(const struct nh_measure *extreme, double value, int sign);
+
+/** What is known of the run with this id, made where it is new. */
+struct nh_run_info *nh_run_info_find(struct nh_comparison *c, const char *id);
+
+void nh_place_set(struct nh_place *place, double layer, const char *sublayer, const char *site);
+
+/** A key or an option of config.csv by name; NULL where the run does not tell it. */
+const char *nh_compared_value(const struct nh_compared *run, const char *name);
+
+/* ---- statistics ---- */
+
+/** Mean and its standard error over n values; n = 0: none. se is NaN where it cannot be known. */
+struct nh_estimate {
+    size_t n;
+    double mean, se;
+};
+
+struct nh_estimate nh_estimate_mean(const double *values, size_t n);
+
+/** a - b of independent estimates. */
+struct nh_estimate nh_estimate_difference(struct nh_estimate a, struct nh_estimate b);
+
+/** p of y ~ depth^p by least squares on the logarithms, one point a run, and the standard error of the fit. None where
+ *  there are less than 3 depths. */
+struct nh_estimate nh_estimate_exponent(struct obstack *memory, const double *depth, const double *y, size_t n);
+
+/** Wilson's 95 % interval of the rate of k in n. */
+void nh_wilson(size_t k, size_t n, double *low, double *high);
+
+/* ---- groups ---- */
+
+struct nh_group {
+    const char *const *by; /**< values of the n_by options that it is grouped by */
+    size_t n_by;
+    struct nh_compared *const *runs; /**< n, in the order of their seeds */
+    size_t n;
+    size_t outcomes[NH_OUTCOMES];
+    double overflows;
+    struct nh_place first; /**< most frequent first offender, in first_runs of them */
+    size_t first_runs;
+    const char *pooled; /**< what else differs among the runs: "depth, dtype" */
+
+    /* Of a group with a diverged run all of the following are unknown: what is left of it would look stable. */
+    struct nh_estimate rms, law, exponent, law_exponent, log_grad_ratio;
+    struct nh_measure max_abs, headroom; /**< extremes over the runs */
+    struct nh_place tightest;
+};
+
+/** Groups the runs by values of options; the most stable first (smallest share diverged), then by final RMS. NH_USAGE
+ *  where no run tells an option; a run that does not, where others do, has the value "". */
+int nh_comparison_group(struct nh_comparison *c, const char *const *by, size_t n_by, struct nh_group **groups,
+                        size_t *n);
+
+/** Fills in all that follows from the runs of a group but pooled. */
+void nh_group_summarise(struct obstack *memory, struct nh_group *g);
+
+/** Order of two runs by seed, as numbers: below, at or above 0. */
+int nh_seed_order(const struct nh_compared *a, const struct nh_compared *b);
+
+/** The change of a quantity from one group to another: mean over the seeds in both of the difference of their means, or
+ *  where there is no such seed, the difference of all. *pairs: seeds in both. None where a run of either diverged. */
+struct nh_estimate nh_group_change(struct obstack *memory, const struct nh_group *from, const struct nh_group *to,
+                                   enum nh_quantity q, size_t *pairs);
+
+/* ---- tables ---- */
+
+enum { NH_MAX_BY = 16, NH_SHEET_COLUMNS = 64 };
+
+struct nh_cell {
+    enum nh_cell_kind { NH_CELL_NONE, NH_CELL_TEXT, NH_CELL_COUNT, NH_CELL_REAL } kind;
+    const char *text;
+    double number;
+};
+
+/** Rows for people and for programs: a column is in the printed table, in CSV and JSON, or in all. */
+struct nh_sheet {
+    struct nh_sheet_column {
+        const char *name; /**< in CSV and JSON; NULL = not there */
+        const char *head; /**< in the table; NULL = not there */
+        bool right;       /**< aligned to the right */
+    } columns[NH_SHEET_COLUMNS];
+    size_t n_columns, n_rows;
+    struct nh_cell (*cells)[NH_SHEET_COLUMNS];
+};
+
+/** One row a group; by: the n_by names that they were grouped by, at most NH_MAX_BY. */
+void nh_sheet_groups(struct nh_sheet *sheet, struct obstack *memory, const char *const *by,
+                     const struct nh_group *groups, size_t n);
+
+/** One row a group of another label than baseline: changes against the group of that label with all other values equal.
+ *  The label is the last of by. */
+void nh_sheet_changes(struct nh_sheet *sheet, struct obstack *memory, const char *const *by,
+                      const struct nh_group *groups, size_t n, const char *baseline);
+
+/** To stdout: aligned, columns without any value left out; RFC 4180 with LF; an array of objects. */
+void nh_sheet_print(const struct nh_sheet *sheet);
+void nh_sheet_print_csv(const struct nh_sheet *sheet);
+int nh_sheet_print_json(const struct nh_sheet *sheet);
+
+#endif

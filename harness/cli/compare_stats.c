@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+#include "harness/cli/compare.h"
+
+#include <gsl/gsl_cdf.h>
+#include <gsl/gsl_fit.h>
+#include <gsl/gsl_sort.h>
+#include <gsl/gsl_statistics.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct nh_estimate nh_estimate_mean(const double *values, size_t n)
+{
+    struct nh_estimate e = {.n = n, .mean = (double)NAN, .se = (double)NAN};
+    if (n > 0)
+        e.mean = gsl_stats_mean(values, 1, n);
+    if (n > 1)
+        e.se = gsl_stats_sd_m(values, 1, n, e.mean) / sqrt((double)n);
+    return e;
+}
+
+struct nh_estimate nh_estimate_difference(struct nh_estimate a, struct nh_estimate b)
+{
+    if (a.n == 0 || b.n == 0)
+        return (struct nh_estimate){.n = 0};
+    return (struct nh_estimate){.n = a.n < b.n ? a.n : b.n, .mean = a.mean - b.mean, .se = hypot(a.se, b.se)};
+}
+
+static size_t count_distinct(struct obstack *memory, const double *values, size_t n)
+{
+    double *sorted = nh_alloc(memory, n * sizeof *values);
+    memcpy(sorted, values, n * sizeof *values);
+    gsl_sort(sorted, 1, n);
+    size_t count = n > 0;
+    for (size_t i = 1; i < n; i++)
+        count += sorted[i] != sorted[i - 1];
+    obstack_free(memory, sorted);
+    return count;
+}
+
+struct nh_estimate nh_estimate_exponent(struct obstack *memory, const double *depth, const double *y, size_t n)
+{
+    struct nh_estimate e = {.n = 0};
+    if (count_distinct(memory, depth, n) < 3)
+        return e;
+    double *x = nh_alloc(memory, 2 * n * sizeof *x), *log_y = x + n;
+    for (size_t i = 0; i < n; i++) {
+        x[i] = log(depth[i]);
+        log_y[i] = log(y[i]);
+    }
+    double start, var_start, cov, var, residual;
+    e.n = n;
+    gsl_fit_linear(x, 1, log_y, 1, n, &start, &e.mean, &var_start, &cov, &var, &residual);
+    e.se = sqrt(var);
+    obstack_free(memory, x);
+    return e;
+}
+
+void nh_wilson(size_t k, size_t n, double *low, double *high)
+{
+    const double z = gsl_cdf_ugaussian_Pinv(0.975), m = (double)n, p = (double)k / m;
+    const double centre = (p + z * z / (2 * m)) / (1 + z * z / m);
+    const double half = z * sqrt(p * (1 - p) / m + z * z / (4 * m * m)) / (1 + z * z / m);
+    *low = k == 0 ? 0 : centre - half;
+    *high = k == n ? 1 : centre + half;
+}
+
+/* ---- groups ---- */
+
+/* Over the runs where it was measured. */
+static struct nh_estimate mean_of(struct obstack *memory, const struct nh_group *g, enum nh_quantity q)
+{
+    double *values = nh_alloc(memory, g->n * sizeof *values);
+    size_t n = 0;
+    for (size_t i = 0; i < g->n; i++)
+        if (g->runs[i]->of[q].known)
+            values[n++] = g->runs[i]->of[q].value;
+    const struct nh_estimate e = nh_estimate_mean(values, n);
+    obstack_free(memory, values);
+    return e;
+}
+
+/* Of final RMS and law, over the same runs: those whose final RMS was measured. The law of a part of them is no law. */
+static void fit(struct obstack *memory, struct nh_group *g)
+{
+    double *depth = nh_alloc(memory, 3 * g->n * sizeof *depth), *rms = depth + g->n, *law = rms + g->n;
+    size_t n = 0, n_law = 0;
+    for (size_t i = 0; i < g->n; i++) {
+        const struct nh_compared *run = g->runs[i];
+        if (!run->of[NH_FINAL_RMS].known)
+            continue;
+        depth[n] = run->depth;
+        rms[n] = run->of[NH_FINAL_RMS].value;
+        law[n++] = run->of[NH_LAW_RMS].value;
+        n_law += run->of[NH_LAW_RMS].known;
+    }
+    g->rms = nh_estimate_mean(rms, n);
+    g->exponent = nh_estimate_exponent(memory, depth, rms, n);
+    if (n_law == n) {
+        g->law = nh_estimate_mean(law, n);
+        g->law_exponent = nh_estimate_exponent(memory, depth, law, n);
+    }
+    obstack_free(memory, depth);
+}
+
+static void find_extremes(struct nh_group *g)
+{
+    for (size_t i = 0; i < g->n; i++) {
+        const struct nh_compared *run = g->runs[i];
+        const struct nh_measure max_abs = run->of[NH_MAX_ABS], headroom = run->of[NH_HEADROOM];
+        if (max_abs.known && nh_beyond(&g->max_abs, max_abs.value, 1))
+            g->max_abs = max_abs;
+        if (headroom.known && nh_beyond(&g->headroom, headroom.value, -1)) {
+            g->headroom = headroom;
+            g->tightest = run->tightest;
+        }
+    }
+}
+
+static int compare_places(const void *a, const void *b)
+{
+    const struct nh_place *const *x = a, *const *y = b;
+    int order = ((*x)->layer > (*y)->layer) - ((*x)->layer < (*y)->layer);
+    order = order ? order : strcmp((*x)->sublayer, (*y)->sublayer);
+    return order ? order : strcmp((*x)->site, (*y)->site);
+}
+
+/* The most frequent first offender; of equals the one of the lowest layer. */
+static void find_first(struct obstack *memory, struct nh_group *g)
+{
+    const struct nh_place **places = nh_alloc(memory, g->n * sizeof *places);
+    size_t n = 0;
+    for (size_t i = 0; i < g->n; i++)
+        if (g->runs[i]->first.known)
+            places[n++] = &g->runs[i]->first;
+    qsort(places, n, sizeof *places, compare_places);
+    for (size_t start = 0, end; start < n; start = end) {
+        for (end = start + 1; end < n && compare_places(&places[start], &places[end]) == 0; end++)
+            ;
+        if (end - start > g->first_runs) {
+            g->first = *places[start];
+            g->first_runs = end - start;
+        }
+    }
+    obstack_free(memory, places);
+}
+
+void nh_group_summarise(struct obstack *memory, struct nh_group *g)
+{
+    for (size_t i = 0; i < g->n; i++) {
+        g->outcomes[g->runs[i]->outcome]++;
+        g->overflows += g->runs[i]->of[NH_OVERFLOWS].value;
+    }
+    find_first(memory, g);
+    if (g->outcomes[NH_OUTCOME_DIVERGED] > 0)
+        return;
+    fit(memory, g);
+    find_extremes(g);
+    g->log_grad_ratio = mean_of(memory, g, NH_LOG_GRAD_RATIO);
+}
+
+/* ---- changes ---- */
+
+/* Mean of a quantity over the runs from start on that have one seed; *end: behind them. */
+static struct nh_measure mean_at_seed(const struct nh_group *g, size_t start, enum nh_quantity q, size_t *end)
+{
+    double sum = 0;
+    size_t n = 0, i = start;
+    for (; i < g->n && strcmp(g->runs[i]->keys[NH_KEY_SEED], g->runs[start]->keys[NH_KEY_SEED]) == 0; i++)
+        if (g->runs[i]->of[q].known) {
+            sum += g->runs[i]->of[q].value;
+            n++;
+        }
+    *end = i;
+    return (struct nh_measure){n > 0, sum / (double)n};
+}
+
+/* Differences at the seeds that both groups have; how many. */
+static size_t pair(const struct nh_group *from, const struct nh_group *to, enum nh_quantity q, double *differences)
+{
+    size_t n = 0;
+    for (size_t i = 0, k = 0, i_end, k_end; i < from->n && k < to->n;) {
+        const struct nh_measure a = mean_at_seed(from, i, q, &i_end), b = mean_at_seed(to, k, q, &k_end);
+        const int order = nh_seed_order(from->runs[i], to->runs[k]);
+        if (order == 0 && a.known && b.known)
+            differences[n++] = b.value - a.value;
+        i = order <= 0 ? i_end : i;
+        k = order >= 0 ? k_end : k;
+    }
+    return n;
+}
+
+struct nh_estimate nh_group_change(struct obstack *memory, const struct nh_group *from, const struct nh_group *to,
+                                   enum nh_quantity q, size_t *pairs)
+{
+    struct nh_estimate e = {.n = 0};
+    double *differences = nh_alloc(memory, to->n * sizeof *differences);
+    *pairs = pair(from, to, q, differences);
+    if (from->outcomes[NH_OUTCOME_DIVERGED] + to->outcomes[NH_OUTCOME_DIVERGED] == 0)
+        e = *pairs > 0 ? nh_estimate_mean(differences, *pairs)
+                       : nh_estimate_difference(mean_of(memory, to, q), mean_of(memory, from, q));
+    obstack_free(memory, differences);
+    return e;
+}

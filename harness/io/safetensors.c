@@ -1,0 +1,383 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+#include "harness/io/safetensors.h"
+
+#include "harness/core/err.h"
+#include "results/file.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "numbers are copied as they stand in the file");
+
+enum { PREFIX = 8, MAX_HEADER = 100000000 };
+
+static const struct {
+    const char *name;
+    size_t width;
+} types[] = {
+    [NH_TENSOR_F64] = {"F64", 8},   [NH_TENSOR_F32] = {"F32", 4}, [NH_TENSOR_F16] = {"F16", 2},
+    [NH_TENSOR_BF16] = {"BF16", 2}, [NH_TENSOR_I64] = {"I64", 8}, [NH_TENSOR_I32] = {"I32", 4},
+};
+
+struct nh_safetensors {
+    void *map; /* NULL where the bytes are the caller's */
+    size_t map_size;
+    json_t *header; /* owns the names */
+    struct nh_tensor *tensors;
+    size_t count;
+};
+
+const char *nh_shape_text(const struct nh_shape *shape, char text[NH_SHAPE_TEXT])
+{
+    size_t n = (size_t)snprintf(text, NH_SHAPE_TEXT, "[");
+    for (int i = 0; i < shape->rank; i++)
+        n += (size_t)snprintf(text + n, NH_SHAPE_TEXT - n, "%s%zu", i ? ", " : "", shape->dims[i]);
+    snprintf(text + n, NH_SHAPE_TEXT - n, "]");
+    return text;
+}
+
+/* ---- reading: the header ---- */
+
+#define REFUSE(path, t, format, ...) nh_fail(NH_FAILED, "'%s': tensor '%.80s' " format, path, (t)->name, __VA_ARGS__)
+
+static bool read_size(const json_t *number, size_t *out)
+{
+    if (!json_is_integer(number) || json_integer_value(number) < 0)
+        return false;
+    *out = (size_t)json_integer_value(number);
+    return true;
+}
+
+static int read_type(struct nh_tensor *t, const json_t *entry, const char *path)
+{
+    const char *name = json_string_value(json_object_get(entry, "dtype"));
+    for (size_t i = 0; name && i < sizeof types / sizeof *types; i++)
+        if (strcmp(types[i].name, name) == 0) {
+            t->type = (enum nh_tensor_type)i;
+            return NH_OK;
+        }
+    return REFUSE(path, t, "has the dtype '%.20s'; F64, F32, F16, BF16, I64 and I32 can be read", name ? name : "none");
+}
+
+static int read_shape(struct nh_tensor *t, const json_t *entry, const char *path)
+{
+    const json_t *shape = json_object_get(entry, "shape");
+    if (!json_is_array(shape) || json_array_size(shape) > NH_SHAPE_MAX)
+        return REFUSE(path, t, "has no shape of at most %d whole numbers; write the file again", NH_SHAPE_MAX);
+    t->shape.rank = (int)json_array_size(shape);
+    t->count = 1;
+    bool fits = true;
+    for (int i = 0; i < t->shape.rank; i++) {
+        if (!read_size(json_array_get(shape, (size_t)i), &t->shape.dims[i]))
+            return REFUSE(path, t, "has a shape with something else than whole numbers of 0 or more at place %d", i);
+        fits = fits && !__builtin_mul_overflow(t->count, t->shape.dims[i], &t->count);
+    }
+    size_t size;
+    if (!fits || __builtin_mul_overflow(t->count, types[t->type].width, &size)) {
+        char text[NH_SHAPE_TEXT];
+        return REFUSE(path, t, "has the shape %s, more numbers than any file holds", nh_shape_text(&t->shape, text));
+    }
+    return NH_OK;
+}
+
+static size_t bytes_of(const struct nh_tensor *t)
+{
+    return t->count * types[t->type].width;
+}
+
+static int read_place(struct nh_tensor *t, const json_t *entry, const unsigned char *data, size_t size,
+                      const char *path)
+{
+    const json_t *offsets = json_object_get(entry, "data_offsets");
+    size_t begin, end;
+    if (json_array_size(offsets) != 2 || !read_size(json_array_get(offsets, 0), &begin) ||
+        !read_size(json_array_get(offsets, 1), &end) || begin > end)
+        return REFUSE(path, t, "needs data_offsets of %s; write the file again", "two whole numbers, begin and end");
+    if (end > size)
+        return REFUSE(path, t, "ends at byte %zu of the data, but the file has %zu; get the whole file", end, size);
+    if (end - begin != bytes_of(t)) {
+        char text[NH_SHAPE_TEXT];
+        return REFUSE(path, t, "has %zu bytes, but %s %s takes %zu; write the file again", end - begin,
+                      types[t->type].name, nh_shape_text(&t->shape, text), bytes_of(t));
+    }
+    t->bytes = data + begin;
+    return NH_OK;
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const struct nh_tensor *x = a, *y = b;
+    const uintptr_t p = (uintptr_t)x->bytes, q = (uintptr_t)y->bytes;
+    return p != q ? (p > q) - (p < q) : (bytes_of(x) > bytes_of(y)) - (bytes_of(x) < bytes_of(y));
+}
+
+/* The format wants every byte of the data to be of one tensor: a file that is not so was written by mistake. */
+static int check_places(const struct nh_safetensors *s, const unsigned char *data, size_t size, const char *path)
+{
+    size_t end = 0;
+    for (size_t i = 0; i < s->count; i++) {
+        const size_t begin = (size_t)(s->tensors[i].bytes - data);
+        if (begin != end)
+            return REFUSE(path, &s->tensors[i],
+                          "begins at byte %zu of the data, but what is before it ends at %zu: "
+                          "the file has %s; write it again",
+                          begin, end, begin > end ? "a hole" : "an overlap");
+        end = begin + bytes_of(&s->tensors[i]);
+    }
+    return end == size
+               ? NH_OK
+               : nh_fail(NH_FAILED, "'%s' has %zu bytes behind its last tensor; write it again", path, size - end);
+}
+
+static int read_header(struct nh_safetensors *s, const unsigned char *data, size_t size, const char *path)
+{
+    s->tensors = calloc(json_object_size(s->header) + 1, sizeof *s->tensors);
+    if (!s->tensors)
+        return nh_fail(NH_FAILED, "no memory for the header of '%s'", path);
+    const char *name;
+    json_t *entry;
+    json_object_foreach(s->header, name, entry)
+    {
+        if (strcmp(name, "__metadata__") == 0)
+            continue;
+        struct nh_tensor *t = &s->tensors[s->count++];
+        t->name = name;
+        int status = read_type(t, entry, path);
+        if (!status)
+            status = read_shape(t, entry, path);
+        if (!status)
+            status = read_place(t, entry, data, size, path);
+        if (status)
+            return status;
+    }
+    qsort(s->tensors, s->count, sizeof *s->tensors, by_place);
+    return check_places(s, data, size, path);
+}
+
+static int parse(struct nh_safetensors *s, const unsigned char *bytes, size_t size, const char *path)
+{
+    uint64_t length;
+    if (size < PREFIX)
+        return nh_fail(NH_FAILED, "'%s' has %zu bytes, too few for a safetensors file; get the whole file", path, size);
+    memcpy(&length, bytes, sizeof length);
+    if (length > MAX_HEADER || length > size - PREFIX)
+        return nh_fail(
+            NH_FAILED,
+            "'%s' claims a header of %llu bytes, but %zu follow and %d are the most that is read; give a whole "
+            "safetensors file",
+            path, (unsigned long long)length, size - PREFIX, MAX_HEADER);
+    json_error_t error;
+    s->header = json_loadb((const char *)bytes + PREFIX, (size_t)length, JSON_REJECT_DUPLICATES, &error);
+    if (!json_is_object(s->header))
+        return nh_fail(NH_FAILED, "'%s': the header is no JSON object (%s, byte %d); give a safetensors file", path,
+                       s->header ? "something else" : error.text, error.position);
+    return read_header(s, bytes + PREFIX + length, size - PREFIX - (size_t)length, path);
+}
+
+int nh_safetensors_parse(struct nh_safetensors **out, const void *bytes, size_t size, const char *path)
+{
+    *out = calloc(1, sizeof **out);
+    if (!*out)
+        return nh_fail(NH_FAILED, "no memory for '%s'", path);
+    const int status = parse(*out, bytes, size, path);
+    if (status) {
+        nh_safetensors_close(*out);
+        *out = NULL;
+    }
+    return status;
+}
+
+/* ---- reading: the file ---- */
+
+/* Maps a regular file; *bytes is NULL for an empty one. */
+static int map_file(int fd, const char *path, void **bytes, size_t *size)
+{
+    struct stat st;
+    *bytes = NULL;
+    if (fstat(fd, &st) != 0)
+        return nh_fail(NH_FAILED, "cannot read '%s': %s", path, strerror(errno));
+    if (!S_ISREG(st.st_mode))
+        return nh_fail(NH_FAILED, "'%s' is no plain file, which a safetensors file must be", path);
+    *size = (size_t)st.st_size;
+    if (*size == 0)
+        return NH_OK;
+    void *map = mmap(NULL, *size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (map == MAP_FAILED)
+        return nh_fail(NH_FAILED, "cannot map '%s' into memory: %s", path, strerror(errno));
+    *bytes = map;
+    return NH_OK;
+}
+
+int nh_safetensors_open(struct nh_safetensors **out, const char *path)
+{
+    *out = NULL;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* does not wait where it is a pipe */
+    if (fd < 0)
+        return nh_fail(NH_FAILED, "cannot read '%s': %s; give a safetensors file", path, strerror(errno));
+    void *bytes;
+    size_t size = 0;
+    int status = map_file(fd, path, &bytes, &size);
+    close(fd);
+    if (!status)
+        status = nh_safetensors_parse(out, bytes, size, path);
+    if (!status)
+        (*out)->map = bytes, (*out)->map_size = size;
+    else if (bytes)
+        munmap(bytes, size);
+    return status;
+}
+
+void nh_safetensors_close(struct nh_safetensors *s)
+{
+    if (!s)
+        return;
+    if (s->map)
+        munmap(s->map, s->map_size);
+    json_decref(s->header);
+    free(s->tensors);
+    free(s);
+}
+
+size_t nh_safetensors_count(const struct nh_safetensors *s)
+{
+    return s->count;
+}
+
+const struct nh_tensor *nh_safetensors_at(const struct nh_safetensors *s, size_t index)
+{
+    assert(index < s->count);
+    return &s->tensors[index];
+}
+
+const struct nh_tensor *nh_safetensors_find(const struct nh_safetensors *s, const char *name)
+{
+    for (size_t i = 0; i < s->count; i++)
+        if (strcmp(s->tensors[i].name, name) == 0)
+            return &s->tensors[i];
+    return NULL;
+}
+
+/* ---- reading: numbers ---- */
+
+static double from_f16(uint16_t bits)
+{
+    const int exponent = bits >> 10 & 31, mantissa = bits & 1023;
+    const double a = exponent == 31 ? (mantissa ? (double)NAN : (double)INFINITY)
+                     : exponent     ? ldexp(1024 + mantissa, exponent - 25)
+                                    : ldexp(mantissa, -24);
+    return bits >> 15 ? -a : a;
+}
+
+static double from_bf16(uint16_t bits)
+{
+    const uint32_t wide = (uint32_t)bits << 16;
+    float x;
+    memcpy(&x, &wide, sizeof x);
+    return (double)x;
+}
+
+/* out[i] = what `from` makes of the i-th number; tensors may lie at any byte. */
+#define CONVERT(type, from)                                                                                            \
+    for (size_t i = 0; i < t->count; i++) {                                                                            \
+        type x;                                                                                                        \
+        memcpy(&x, t->bytes + i * sizeof x, sizeof x);                                                                 \
+        out[i] = from(x);                                                                                              \
+    }                                                                                                                  \
+    break
+
+void nh_tensor_read(const struct nh_tensor *t, double *out)
+{
+    switch (t->type) {
+    case NH_TENSOR_F64:
+        CONVERT(double, );
+    case NH_TENSOR_F32:
+        CONVERT(float, (double));
+    case NH_TENSOR_F16:
+        CONVERT(uint16_t, from_f16);
+    case NH_TENSOR_BF16:
+        CONVERT(uint16_t, from_bf16);
+    case NH_TENSOR_I64:
+        CONVERT(int64_t, (double));
+    case NH_TENSOR_I32:
+        CONVERT(int32_t, (double));
+    }
+}
+
+/* ---- writing ---- */
+
+static size_t count_of(const struct nh_shape *shape)
+{
+    size_t n = 1;
+    for (int i = 0; i < shape->rank; i++)
+        n *= shape->dims[i];
+    return n;
+}
+
+/* The header as text, to be freed; NULL where memory is short. */
+static char *header_text(enum nh_tensor_type type, const struct nh_tensor_out *tensors, size_t n)
+{
+    json_t *header = json_object();
+    size_t end = 0;
+    for (size_t i = 0; i < n; i++) {
+        json_t *shape = json_array();
+        for (int d = 0; d < tensors[i].shape.rank; d++)
+            json_array_append_new(shape, json_integer((json_int_t)tensors[i].shape.dims[d]));
+        const size_t begin = end;
+        end += count_of(&tensors[i].shape) * types[type].width;
+        json_object_set_new(header, tensors[i].name,
+                            json_pack("{s:s, s:o, s:[I, I]}", "dtype", types[type].name, "shape", shape, "data_offsets",
+                                      (json_int_t)begin, (json_int_t)end));
+    }
+    char *text = json_object_size(header) == n ? json_dumps(header, JSON_COMPACT) : NULL;
+    json_decref(header);
+    return text;
+}
+
+static int write_numbers(struct nh_part *p, enum nh_tensor_type type, const struct nh_tensor_out *t)
+{
+    const size_t n = count_of(&t->shape);
+    if (type == NH_TENSOR_F64)
+        return nh_part_write(p, t->numbers, n * sizeof *t->numbers);
+    int status = NH_OK;
+    for (size_t i = 0; i < n && !status; i++) { /* the file is buffered */
+        const float x = (float)t->numbers[i];
+        status = nh_part_write(p, &x, sizeof x);
+    }
+    return status;
+}
+
+int nh_safetensors_write(const char *path, enum nh_tensor_type type, const struct nh_tensor_out *tensors, size_t n)
+{
+    assert(type == NH_TENSOR_F64 || type == NH_TENSOR_F32);
+    char *text = header_text(type, tensors, n);
+    if (!text)
+        return nh_fail(NH_FAILED, "no memory for the header of '%s'", path);
+    const size_t length = strlen(text), padded = (length + 7) / 8 * 8;
+    const uint64_t prefix = padded;
+    struct nh_part *p;
+    int status = nh_part_create(&p, path);
+    if (!status)
+        status = nh_part_write(p, &prefix, sizeof prefix);
+    if (!status)
+        status = nh_part_write(p, text, length);
+    if (!status)
+        status = nh_part_write(p, "        ", padded - length);
+    for (size_t i = 0; i < n && !status; i++)
+        status = write_numbers(p, type, &tensors[i]);
+    if (!status)
+        status = nh_part_commit(p);
+    nh_part_destroy(p);
+    free(text);
+    return status;
+}

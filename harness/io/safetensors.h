@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/** Tensor files in the safetensors format: the length of the header (8 bytes, little-endian), a JSON header with dtype,
+ * shape and data_offsets of each tensor, numbers in row-major order. A file is mapped, not copied, and nothing in it is
+ * trusted. Refused, with the name of the tensor: dtypes other than those below, more than NH_SHAPE_MAX dimensions,
+ * offsets outside the file, sizes that are not shape times width, holes and overlaps, a name twice, text behind the
+ * header's JSON. The entry __metadata__ is passed over. */
+#ifndef NH_SAFETENSORS_H
+#define NH_SAFETENSORS_H
+
+#include <stddef.h>
+
+enum { NH_SHAPE_MAX = 8, NH_SHAPE_TEXT = 8 * 22 + 3 };
+
+struct nh_shape {
+    int rank; /**< 0: a single number */
+    size_t dims[NH_SHAPE_MAX];
+};
+
+/** "[2, 3]". Returns text. */
+const char *nh_shape_text(const struct nh_shape *shape, char text[NH_SHAPE_TEXT]);
+
+enum nh_tensor_type { NH_TENSOR_F64, NH_TENSOR_F32, NH_TENSOR_F16, NH_TENSOR_BF16, NH_TENSOR_I64, NH_TENSOR_I32 };
+
+struct nh_tensor {
+    const char *name;
+    enum nh_tensor_type type;
+    struct nh_shape shape;
+    size_t count; /**< numbers in it, may be 0 */
+    const unsigned char *bytes;
+};
+
+struct nh_safetensors;
+
+/** Opens a file and checks all of its header. NH_FAILED with the file and what is wrong. */
+int nh_safetensors_open(struct nh_safetensors **out, const char *path);
+
+/** The same for bytes in memory, which must outlive *out; path stands for them in errors. */
+int nh_safetensors_parse(struct nh_safetensors **out, const void *bytes, size_t size, const char *path);
+
+/** NULL is allowed. Tensors and their names end with it. */
+void nh_safetensors_close(struct nh_safetensors *s);
+
+/** The tensors, in the order of their data; and the one of a name, NULL where there is none. */
+size_t nh_safetensors_count(const struct nh_safetensors *s);
+const struct nh_tensor *nh_safetensors_at(const struct nh_safetensors *s, size_t index);
+const struct nh_tensor *nh_safetensors_find(const struct nh_safetensors *s, const char *name);
+
+/** All count numbers as double: exact but for I64 beyond 2^53, which is rounded to nearest. */
+void nh_tensor_read(const struct nh_tensor *t, double *out);
+
+/** A tensor to be written. */
+struct nh_tensor_out {
+    const char *name;
+    struct nh_shape shape;
+    const double *numbers;
+};
+
+/** Writes a file that appears whole or not at all, all tensors as NH_TENSOR_F64 or as NH_TENSOR_F32, rounded to
+ * nearest. The header is padded with blanks to a multiple of 8 bytes. */
+int nh_safetensors_write(const char *path, enum nh_tensor_type type, const struct nh_tensor_out *tensors, size_t n);
+
+#endif

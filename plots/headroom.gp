@@ -1,0 +1,22 @@
+# How many bits of range are left at each stored value, in each layer?
+# Run: plots/plot headroom RUN... [-o headroom.svg] [--set direction=bwd] [--set depth=60] [--set step=0]
+# Reads: sites.csv
+# Set: direction=fwd (fwd, bwd: gradients of activations, wgrad: gradients of weights)
+# Set: depth=deepest (deepest: of runs that differ in depth the deepest; all, or a number of layers)
+# Set: step=last (last, or the number of a training step)
+load 'plots/style.gp'
+if (!helper('sites', "-v what=headroom -v direction='" . set_direction . "' -v depth='" . set_depth . "' -v step='" . set_step . "'")) {
+    exit status 1
+}
+load 'sites.gp'
+
+heading = 'Headroom by site and layer, ' . \
+    (set_direction eq 'bwd' ? 'gradients of activations' : set_direction eq 'wgrad' ? 'gradients of weights' : 'forward')
+logarithmic = 0
+colour_low = value_min < 0 ? value_min : 0
+colour_high = range
+colour_title = 'bits left' . (value_max > range ? sprintf(' (%d and more)', range) : '')
+numbers = 1
+over_mark = 1
+set palette defined (0 '#081d58', 0.25 '#225ea8', 0.5 '#41b6c4', 0.75 '#c7e9b4', 1 '#ffffe5')
+load 'plots/heat.gpi'

@@ -1,0 +1,313 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+# sites.awk -v what=overflow|headroom -v direction=fwd|bwd|wgrad -v step=last|NUMBER -v depth=deepest|all|NUMBER data.csv:
+# rows of sites.csv to heat maps of site by layer, one panel for each value of the run's keys; behind csv.awk and runs.awk.
+# Of the seeds of a panel each cell shows the worst: most overflows, least headroom.
+#
+# Writes cells.dat: for each panel a block of each kind of mark (`kind_name` below), one line per rectangle of equal cells in
+# a row, or per cell where the mark is a point or text: first layer, last layer, row, value; and sites.gp: panels, rows and what their titles say.
+
+# Makes the row of a site: behind the site before it in its sublayer, else before the others of its sublayer, else at the
+# end, but the final ones stay last.
+function row_of(name, before, sublayer,    i, k) {
+    if (name in row)
+        return
+    for (i = 1; i <= rows; i++) {
+        if (before != "" && row_name[i] == before) {
+            i++
+            break
+        }
+        if (before == "" && (index(row_name[i], sublayer SUBSEP) == 1 || index(row_name[i], "final" SUBSEP) == 1))
+            break
+    }
+    for (k = ++rows; k > i; k--)
+        row_name[k] = row_name[k - 1]
+    row_name[i] = name
+    row[name] = 1
+}
+
+# A count in words
+function count_text(n) {
+    return n < 1e6 ? n "" : sprintf("%.1f million", n / 1e6)
+}
+
+BEGIN {
+    file = ARGV[1]
+    most_panels = 24
+    value_column = what == "overflow" ? "overflow" : "headroom_bits"
+    n_needed = split("layer sublayer site direction nan_made propagated overflow " value_column, needed)
+    kinds = split("same value over passed only_zeros nan_made zero_made overflowed text", kind_name)
+    nkeys = split("layout depth dtype policy init label", key)
+    read_options("config.csv")
+
+    # Pass 1: runs, their last step, the deepest of each kind.
+    csv_header(file)
+    for (i = 1; i <= n_needed; i++)
+        if (!(needed[i] in column))
+            fail("the results have no column " needed[i])
+    c_layer = column["layer"]
+    c_sublayer = column["sublayer"]
+    c_site = column["site"]
+    c_direction = column["direction"]
+    c_step = "step" in column ? column["step"] : 0
+    c_zero = "zero_made" in column ? column["zero_made"] : 0
+    c_total = "total" in column ? column["total"] : 0
+    while (csv_row(file)) {
+        if (field[c_direction] != direction)
+            continue
+        r = run_name()
+        meet(r)
+        t = c_step ? field[c_step] + 0 : 0
+        if (!(r in last_step) || t > last_step[r])
+            last_step[r] = t
+    }
+    close(file)
+    csv_line[file] = 0
+    if (n_all_runs == 0)
+        fail("the results have no row of direction " direction)
+    tell_apart("")
+    for (i = 1; i <= n_all_runs; i++) {
+        r = run[i]
+        g = ""
+        for (j = 1; j <= nkeys; j++) {
+            if (key[j] != "depth")
+                g = g SUBSEP of(r, key[j])
+        }
+        alike[r] = g
+        if (of(r, "depth") + 0 > deepest[g])
+            deepest[g] = of(r, "depth") + 0
+    }
+    for (i = 1; i <= n_all_runs; i++) {
+        r = run[i]
+        if (depth == "deepest" ? of(r, "depth") + 0 < deepest[alike[r]] : depth != "all" && of(r, "depth") != depth) {
+            left_out++
+            continue
+        }
+        drawn[r] = 1
+        v = of(r, "seed")
+        n_seeds += !(v in seeds)
+        seeds[v] = 1
+        seed = v
+        p = ""
+        for (j = 1; j <= nkeys; j++) {
+            v = of(r, key[j])
+            p = p SUBSEP v
+            if (!((j, v) in seen)) {
+                seen[j, v] = 1
+                value[j, ++values[j]] = v
+            }
+        }
+        if (!(p in panel_of)) {
+            panel_of[p] = ++panels
+            panel[panels] = p
+        }
+        of_panel[r] = panel_of[p]
+        if (++runs[panel_of[p]] > n_runs)
+            n_runs = runs[panel_of[p]]
+    }
+    if (!panels)
+        fail("no run has depth " depth)
+    if (panels > most_panels)
+        fail(panels " kinds of runs do not fit on a page (at most " most_panels "); give fewer, or choose with --set depth=")
+
+    # Pass 2: cells.
+    csv_header(file)
+    while (csv_row(file)) {
+        if (field[c_direction] != direction)
+            continue
+        r = run_name()
+        if (!(r in drawn))
+            continue
+        t = c_step ? field[c_step] + 0 : 0
+        if (step == "last" ? t != last_step[r] : t != step + 0)
+            continue
+        n_rows_read++
+        steps[t] = 1
+        p = of_panel[r]
+        l = field[c_layer] + 0
+        s = field[c_sublayer] SUBSEP field[c_site]
+        g = r SUBSEP l SUBSEP field[c_sublayer]
+        row_of(s, g == last_g ? last_s : "", field[c_sublayer])
+        last_g = g
+        last_s = s
+        if (l > layers[p])
+            layers[p] = l
+        i = p SUBSEP s SUBSEP l
+        if (!(i in there)) {
+            there[i] = 1
+            if (!((p, s) in turn))
+                turn[p, s] = ++turns[p]
+        }
+        for (j = 5; j <= n_needed; j++) {
+            v = field[column[needed[j]]]
+            if (kind(v) == "text")
+                fail("column " needed[j] " holds \"" v "\", which is no number")
+        }
+        o = field[column["overflow"]] + 0
+        if (c_total)
+            total[p] += field[c_total]
+        if (o > 0) {
+            over[i] = o > over[i] ? o : over[i]
+            # What came first in the order of execution.
+            g = direction == "bwd" ? -l : l
+            v = direction == "bwd" ? -turn[p, s] : turn[p, s]
+            if (!(p in first) || g < first_layer[p] || g == first_layer[p] && v < first_turn[p]) {
+                first[p] = "layer " l ", " (field[c_sublayer] == field[c_site] ? "" : field[c_sublayer] " ") field[c_site]
+                first_layer[p] = g
+                first_turn[p] = v
+            }
+        }
+        if (field[column["nan_made"]] + 0 > 0)
+            nan_made[i] = 1
+        if (c_zero && field[c_zero] + 0 > 0)
+            zero_made[i] = 1
+        if (field[column["propagated"]] + 0 > 0)
+            passed[i] = 1
+        v = field[column[value_column]]
+        if (v == "")
+            continue
+        measured = 1
+        if (kind(v) != "finite") {
+            if (kind(v) == "inf")
+                only_zeros[i] = 1
+            continue
+        }
+        v += 0
+        any_finite = 1
+        if (what == "overflow") {
+            if (v > 0 && (!(i in cell) || v > cell[i]))
+                cell[i] = v
+        } else if (!(i in cell) || v < cell[i]) {
+            cell[i] = v
+        }
+        if (what != "overflow" && (!(p in least) || v < least[p])) {
+            least[p] = v
+            least_at[p] = "layer " l ", " (field[c_sublayer] == field[c_site] ? "" : field[c_sublayer] " ") field[c_site]
+        }
+    }
+    if (!n_rows_read)
+        fail("the results have no row of step " step)
+    if (!measured)
+        fail("nothing was measured: every row of column " value_column " is empty")
+    if (!any_finite)
+        print "plot: warning: column " value_column " has no finite value" >"/dev/stderr"
+
+    # Panels in order of their keys.
+    for (i = 1; i <= nkeys; i++) {
+        for (j = 1; j <= values[i]; j++)
+            list[j] = value[i, j]
+        sort(list, values[i])
+        for (j = 1; j <= values[i]; j++)
+            order[i, list[j]] = j
+    }
+    for (i = 1; i <= panels; i++) {
+        split(substr(panel[i], 2), part, SUBSEP)
+        rank[i] = ""
+        title[i] = ""
+        for (j = 1; j <= nkeys; j++) {
+            rank[i] = rank[i] sprintf("%06d", order[j, part[j]])
+            if (j == 1 || values[j] > 1) {
+                text = key_text(key[j], part[j])
+                if (text != "")
+                    title[i] = title[i] (title[i] == "" ? "" : ", ") text
+            }
+        }
+        for (j = i - 1; j >= 1 && rank[place[j]] > rank[i]; j--)
+            place[j + 1] = place[j]
+        place[j + 1] = i
+    }
+
+    # Rectangles.
+    for (k = 1; k <= panels; k++) {
+        p = place[k]
+        if (layers[p] > most_layers)
+            most_layers = layers[p]
+        for (m = 1; m <= kinds; m++) {
+            some[k, m] = 0
+            for (y = 1; y <= rows; y++) {
+                from = -1
+                for (l = 0; l <= layers[p] + 1; l++) {
+                    v = mark(p SUBSEP row_name[y] SUBSEP l, kind_name[m])
+                    if (from >= 0 && (v "" != held "" || kind_name[m] ~ /made|flowed|text/)) {
+                        printf "%d %d %d %s\n", from, l - 1, y, held >"cells.dat"
+                        some[k, m]++
+                        from = -1
+                    }
+                    if (v != "" && from < 0) {
+                        from = l
+                        held = v
+                    }
+                    if (kind_name[m] == "value" && v != "") {
+                        if (!bottom_seen++ || v + 0 < bottom)
+                            bottom = v + 0
+                        if (bottom_seen == 1 || v + 0 > top)
+                            top = v + 0
+                        all_values[++n_values] = v + 0
+                    }
+                }
+            }
+            printf "%s\n\n", some[k, m] ? "" : "NaN NaN NaN NaN\n" >"cells.dat"
+        }
+    }
+    # Nine cells of ten are within the range of colours, a power of two.
+    for (range = 8; range < 1024; range *= 2) {
+        m = 0
+        for (i = 1; i <= n_values; i++)
+            m += all_values[i] <= range
+        if (m >= 0.9 * n_values)
+            break
+    }
+
+    out = "sites.gp"
+    print "panels = " panels "; rows = " rows "; layers = " most_layers "; n_runs = " n_runs >out
+    printf "value_min = %.9g; value_max = %.9g; range = %d\n", bottom_seen ? bottom : 0, bottom_seen ? top : 0, range >out
+    print "array panel_name[panels]; array finding[panels]; array row_name[rows]; array group[rows]; array some[panels * " kinds "]" >out
+    print "array panel_layers[panels]" >out
+    for (k = 1; k <= panels; k++) {
+        p = place[k]
+        if (p in first)
+            text = "first overflow: " first[p]
+        else
+            text = "no overflow" (c_total ? " in " count_text(total[p]) " values" : "")
+        if (what == "headroom" && !(p in first))
+            text = p in least ? sprintf("least: %.1f bits, %s", least[p], least_at[p]) : "no finite value"
+        printf "panel_name[%d] = %s; finding[%d] = %s; panel_layers[%d] = %d\n", k, gp(title[p]), k, gp(text), k, layers[p] >out
+        for (m = 1; m <= kinds; m++)
+            print "some[" (k - 1) * kinds + m "] = " some[k, m] >out
+    }
+    for (y = 1; y <= rows; y++) {
+        split(row_name[y], part, SUBSEP)
+        printf "row_name[%d] = %s; group[%d] = %s\n", y, gp(part[2]), y, gp(part[1]) >out
+    }
+    n_steps = 0
+    for (v in steps) {
+        n_steps++
+        t = v
+    }
+    about = about_runs() (n_steps > 1 ? ", last step of each run" : t > 0 ? ", step " t : "") \
+        (depth == "deepest" && left_out ? ", deepest runs" : "") \
+        (n_runs > 1 ? ", worst of " n_runs " seeds" : n_seeds == 1 && seed != "" ? ", seed " seed : "")
+    print "about = " gp(substr(about, 3)) >out
+    close(out)
+}
+
+# What stands in a cell as a mark of one kind; "" for nothing. Headroom is rounded to a quarter of a bit, so that equal
+# neighbours are one rectangle.
+function mark(i, what_,    v) {
+    if (what_ == "same")
+        return i in there ? 1 : ""
+    if (what_ ~ /^over/)
+        return i in over ? over[i] : ""
+    if (what_ == "nan_made")
+        return i in nan_made ? 1 : ""
+    if (what_ == "zero_made")
+        return i in zero_made ? 1 : ""
+    if (what_ == "passed")
+        return i in passed && !(i in over) ? 1 : ""
+    if (what_ == "only_zeros")
+        return i in only_zeros && !(i in cell) && !(i in over) ? 1 : ""
+    if (!(i in cell) || (what != "overflow" && i in over))
+        return ""
+    if (what_ == "text")
+        return sprintf(cell[i] > -9.95 && cell[i] < 99.95 ? "%.1f" : "%.0f", cell[i])
+    return what == "overflow" ? cell[i] : sprintf("%.2f", int(cell[i] * 4 + 0.5) / 4)
+}

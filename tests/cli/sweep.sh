@@ -1,0 +1,280 @@
+#!/usr/bin/env bash
+# sweep.sh PROGRAM: harness/sweep.sh: job list, results, and what becomes of cells that fail or are killed.
+# shellcheck disable=SC2317 # functions are called by their names
+set -euo pipefail
+sweep=$(dirname -- "$(realpath -- "$0")")/../../harness/sweep.sh
+real=$(realpath -- "$1")
+if [[ $(parallel --version 2>&1) != 'GNU parallel'* ]]; then
+    echo '1..0 # SKIP GNU parallel is missing'
+    exit
+fi
+scratch=$(mktemp -d)
+trap 'rm -rf -- "$scratch"' EXIT
+mkdir "$scratch/a place"
+cd -- "$scratch/a place"
+export real scratch # for the program below
+n=0
+failed=0
+
+# check NAME COMMAND...: one line of TAP; well if COMMAND succeeds. What it prints is shown where it fails.
+check() {
+    local name=$1
+    shift
+    n=$((n + 1))
+    if "$@" >"$scratch/said" 2>&1; then
+        echo "ok $n - $name"
+    else
+        echo "not ok $n - $name: $(head -c 500 "$scratch/said" | tr '\n' ' ')"
+        failed=1
+    fi
+}
+
+# The program with traps in front, each of which catches one call: "hold" makes it hang, "fail" fail, "refail" fail with all
+# later ones of the same folder.
+cat >'the program' <<'EOF'
+#!/usr/bin/env bash
+echo "$*" >>"$scratch/calls"
+if rm "$scratch/hold" 2>/dev/null; then
+    read -r _ _ _ grandparent _ <"/proc/$PPID/stat"
+    echo "$$ $PPID $grandparent" >"$scratch/pids.part"
+    mv "$scratch/pids.part" "$scratch/pids"
+    exec sleep 100
+elif rm "$scratch/fail" 2>/dev/null; then
+    echo 'harness: no luck' >&2
+    exit 1
+elif rm "$scratch/refail" 2>/dev/null || [ "${!#}" = "$(cat "$scratch/unlucky" 2>/dev/null)" ]; then
+    echo "${!#}" >"$scratch/unlucky"
+    echo 'harness: never any luck' >&2
+    exit 1
+fi
+exec "$real" "$@"
+EOF
+chmod +x 'the program'
+
+small=(--width 8 --heads 2 --data zipf --vocab 16 --seq 4 --batch 1 --probes 'rms,overflow')
+six=(--vary 'layout=pre,post' --seeds '0..2' --depth 2 "${small[@]}")
+
+# run STATUS ARGS...: a sweep that must end with that exit code; leaves out, err, and calls = the command lines of its cells.
+run() {
+    local want=$1 status=0
+    shift
+    : >"$scratch/calls"
+    "$sweep" --harness './the program' "$@" >"$scratch/out" 2>"$scratch/err" || status=$?
+    [ "$status" -eq "$want" ] || { echo "exit code $status: $(cat "$scratch/err")"; return 1; }
+}
+
+# calls N: so many cells were run.
+calls() {
+    [ "$(wc -l <"$scratch/calls")" -eq "$1" ] || { echo "$(wc -l <"$scratch/calls") calls"; return 1; }
+}
+
+# says PATTERN
+says() {
+    grep -qF -- "$1" "$scratch/err" || { echo "stderr: $(cat "$scratch/err")"; return 1; }
+}
+
+# same DIR: the results are those of an undisturbed sweep, and there is nothing half-done.
+same() {
+    local table
+    for table in layers sites config; do
+        cmp "six/$table.csv" "$1/$table.csv" || return
+    done
+    [ -z "$(find "$1" -name '*.part')" ] || { find "$1" -name '*.part'; return 1; }
+}
+
+# ---- job list ----
+
+job_list() {
+    run 0 --print --vary depth=3,12 --vary qk-norm=off,on --seeds 1,3..4 --dtype fp16 --out o || return
+    calls 0 && [ ! -e o ] || return
+    local depth norm seed
+    for depth in 3 12; do
+        for norm in off on; do
+            for seed in 1 3 4; do
+                echo "'./the program' --depth=$depth --qk-norm=$norm --seed=$seed --dtype fp16 --threads=1" \
+                    "--out=o/depth=${depth}_qk-norm=${norm}_seed=$seed"
+            done
+        done
+    done | diff - "$scratch/out"
+}
+check 'the job list: all combinations, the last option fastest' job_list
+
+words() {
+    run 0 --print --vary "label=it's \"a\" \\b;c,d;Größe;{} \$x *;a/b" --out 'an o' -- --data 'text:my file' --jobs 7 || return
+    printf '%s\n' "--label=it's \"a\" \\b" --label=c,d --label=Größe "--label={} \$x *" --label=a/b >wanted
+    while read -r line; do
+        eval "set -- $line"
+        printf '%s\n' "$2"
+        [ "$*" = "./the program $2 --data text:my file --jobs 7 --threads=1 ${!#}" ] || { echo "$*"; return 1; }
+        [[ ${!#} =~ ^--out=an\ o/label=[A-Za-z0-9%._-]+$ ]] || { echo "folder: ${!#}"; return 1; }
+    done <"$scratch/out" | diff wanted - || return
+    # shellcheck disable=SC2016 # for the other shell
+    xargs -L 1 sh -c 'printf "%s\n" "$1"' <"$scratch/out" | diff wanted -
+}
+check 'every word reaches a shell and xargs whole, folders have safe names' words
+
+long_names() {
+    run 0 --print --vary "label=$(printf '%0240d' 1),$(printf '%0240d' 2)" --out o || return
+    local names
+    names=$(sed 's/.*--out=o.//' "$scratch/out")
+    [ "$(sort -u <<<"$names" | wc -l)" -eq 2 ] && [ "$(wc -L <<<"$names")" -le 255 ]
+}
+check 'long names are cut and still differ' long_names
+
+# ---- bad usage ----
+
+refused() {
+    local what=$1
+    shift
+    run 2 "$@" && calls 0 && says "$what" && [ "$(wc -l <"$scratch/err")" -eq 1 ]
+}
+check 'without what varies' refused 'nothing varies' --depth 4
+check '--vary without a value' refused '--vary needs a value' --vary
+check '--vary without values' refused 'OPTION=V1,V2' --vary depth
+check '--vary with an empty value' refused 'OPTION=V1,V2' --vary depth=
+check 'seeds that are none' refused 'not a list of seeds' --seeds 1,x
+check 'seeds that go down' refused 'not a list of seeds' --seeds 4..1
+check 'no number of jobs' refused '--jobs 0' --jobs 0 --seeds 1
+check 'a value twice' refused 'depth=1 is there twice' --vary depth=1,2,1
+check 'a line break' refused 'control character' --vary $'label=a\nb'
+check 'no such program' refused 'not a program' --seeds 1 --harness ./nowhere
+
+programs_refusal() {
+    run 2 --vary layout=pre,sandwhich,post --seeds 0..20 --out bad "${small[@]}" && says 'did you mean sandwich' || return
+    [ "$(wc -l <"$scratch/err")" -eq 1 ] && [ ! -e bad/layers.csv ]
+}
+check 'a usage error of the program ends the sweep' programs_refusal
+
+# ---- results ----
+
+whole() {
+    run 0 "${six[@]}" --out six && calls 6 && [ ! -s "$scratch/err" ] || return
+    printf 'six/%s.csv\n' layers sites config | diff - "$scratch/out" || return
+    [ "$(grep -c ^run, six/layers.csv)" -eq 1 ] || return
+    cut -d , -f 3,8 six/layers.csv | uniq >order
+    printf '%s\n' layout,seed pre,0 pre,1 pre,2 post,0 post,1 post,2 | diff - order || return
+    awk 'FNR > 1 || NR == 1' ./six/layout=p{re,ost}_seed=?/config.csv >config.csv
+    [ "$(sort config.csv | cksum)" = "$(sort six/config.csv | cksum)" ] && same six
+}
+check 'results as one, in the order of the job list' whole
+
+skipped() {
+    find six -type f -path '*_*' -printf '%p %T@\n' | sort >before
+    run 0 "${six[@]}" --out six && calls 0 && same six || return
+    find six -type f -path '*_*' -printf '%p %T@\n' | sort | diff before -
+}
+check 'finished cells are left alone' skipped
+
+extended() {
+    cp -rp six more || return
+    rm more/layout=pre_seed=1/run.json more/layout=post_seed=0/cell.txt
+    sed -i 's/depth/death/' more/layout=post_seed=2/cell.txt
+    run 0 --vary layout=pre,post --seeds 0..3 --depth 2 "${small[@]}" --out more && calls 8 && run 0 "${six[@]}" --out more &&
+        calls 0 && same more
+}
+check 'other sweeps add to a folder' extended
+
+other_option() {
+    run 2 "${six[@]}" --eps 1e-3 --out six && says 'another configuration' && same six || return
+    run 0 "${six[@]}" --out six && same six
+}
+check 'a changed option is noticed' other_option
+
+newer_program() {
+    cp -rp six newer
+    find newer -name cell.txt -exec touch -d '1 hour ago' '{}' +
+    touch -d '1 minute ago' 'the program'
+    run 0 "${six[@]}" --out newer && calls 6 && run 0 "${six[@]}" --out newer && calls 0 && same newer
+}
+check 'a newer program is asked' newer_program
+
+diverged() {
+    run 0 --vary dtype=e2m1,fp32 --depth 2 --post-gain 1e6 --layout sandwich "${small[@]}" --out wild && calls 2 || return
+    grep -q '"status": "diverged"' wild/dtype=e2m1/run.json || grep -h '"status"' wild/*/run.json
+}
+check 'a diverged run is a result' diverged
+
+older_columns() {
+    cp -rp six older
+    sed -i 's/^\(\([^,]*,\)\{13\}\)[^,]*,/\1/' older/layout=pre_seed=0/layers.csv
+    run 0 "${six[@]}" --out older || return
+    [ "$(awk -F , '{ print NF }' older/layers.csv | sort -u | wc -l)" -eq 1 ] && [ "$(wc -l <older/layers.csv)" -eq "$(wc -l <six/layers.csv)" ]
+}
+check 'files of an older program are matched by column' older_columns
+
+# ---- failures ----
+
+retried() {
+    touch "$scratch/fail"
+    run 0 "${six[@]}" --out retry && calls 7 && same retry
+}
+check 'what failed is tried again' retried
+
+named() {
+    touch "$scratch/refail"
+    run 1 "${six[@]}" --out fails && calls 7 || return
+    local name
+    name=$(cat "$scratch/unlucky")
+    says "failed twice: ${name##*/}: harness: never any luck" && says '1 of 6 cells' || return
+    rm "$scratch/unlucky"
+    run 0 "${six[@]}" --out fails && calls 1 && same fails
+}
+check 'what failed twice is named with its message' named
+
+# ---- kills ----
+
+# hold DIR: a sweep in the background that hangs in one of its cells.
+hold() {
+    rm -f "$scratch/pids"
+    touch "$scratch/hold"
+    "$sweep" --harness './the program' "${six[@]}" --out "$1" >/dev/null 2>"$scratch/err" &
+    pid=$!
+    while [ ! -e "$scratch/pids" ]; do
+        sleep 0.05
+    done
+    read -r held shell parallel <"$scratch/pids"
+}
+
+# ended: the held sweep ends by itself, well.
+ended() {
+    wait "$pid" || { echo "exit code $?: $(cat "$scratch/err")"; return 1; }
+    [ ! -s "$scratch/err" ] || cat "$scratch/err"
+}
+
+second() {
+    hold two
+    run 1 "${six[@]}" --out two && says 'another sweep' || return
+    kill -9 "$held"
+    ended && same two
+}
+check 'a second sweep in the same folder is refused' second
+
+killed_shell() {
+    hold shell
+    kill -9 "$shell"
+    ended && same shell
+}
+check 'a killed job is run again' killed_shell
+
+killed_parallel() {
+    hold parallel
+    kill -9 "$parallel"
+    ended && same parallel
+}
+check 'a killed parallel is started again' killed_parallel
+
+# killed SIGNAL
+killed() {
+    hold "$1"
+    kill -"$1" "$pid"
+    wait "$pid" 2>/dev/null && return 1
+    [ ! -e "$1/layers.csv" ] || return
+    run 0 "${six[@]}" --out "$1" && same "$1" || return
+    # Dead is also what nobody has asked after (a zombie): it has no command line.
+    ! grep -q . "/proc/$held/cmdline" 2>/dev/null || { echo 'a cell outlived its sweep'; return 1; }
+}
+check 'a killed sweep takes its cells along and is continued' killed KILL
+check 'so is one that was asked to end' killed TERM
+
+echo "1..$n"
+exit "$failed"

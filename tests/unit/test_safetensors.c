@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/** Reading and writing safetensors: known files, each dtype, each refusal. */
+#include "harness/io/safetensors.h"
+#include "tests/unit/result_files.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+static struct nh_safetensors *open_data(const char *name)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/st/%s.safetensors", getenv("NH_TEST_DATA"), name);
+    struct nh_safetensors *s;
+    ok(nh_safetensors_open(&s, path));
+    return s;
+}
+
+static const struct nh_tensor *has(const struct nh_safetensors *s, const char *name, const char *shape)
+{
+    const struct nh_tensor *t = nh_safetensors_find(s, name);
+    ck_assert_msg(t != NULL, "no %s", name);
+    char text[NH_SHAPE_TEXT];
+    ck_assert_str_eq(nh_shape_text(&t->shape, text), shape);
+    return t;
+}
+
+static void holds(const struct nh_tensor *t, size_t n, const double *want)
+{
+    double got[64];
+    ck_assert_uint_eq(t->count, n);
+    ck_assert_uint_le(n, 64);
+    nh_tensor_read(t, got);
+    for (size_t i = 0; i < n; i++)
+        ck_assert_msg((isnan(got[i]) && isnan(want[i])) || memcmp(&got[i], &want[i], sizeof *got) == 0,
+                      "number %zu of %s is %.17g, not %.17g", i, t->name, got[i], want[i]);
+}
+
+#define HOLDS(t, ...) holds(t, sizeof((const double[]){__VA_ARGS__}) / sizeof(double), (const double[]){__VA_ARGS__})
+
+/* ---- known files ---- */
+
+START_TEST(three_dtypes)
+{
+    struct nh_safetensors *s = open_data("ok_three_dtypes");
+    ck_assert_uint_eq(nh_safetensors_count(s), 3);
+    static const char *const names[] = {"a.f32", "b.f16", "c.bf16"};
+    for (int i = 0; i < 3; i++)
+        HOLDS(has(s, names[i], "[2, 4]"), 0, .25, .5, .75, 1, 1.25, 1.5, 1.75);
+    ck_assert_ptr_null(nh_safetensors_find(s, "__metadata__"));
+    ck_assert_ptr_null(nh_safetensors_find(s, "a"));
+    nh_safetensors_close(s);
+}
+END_TEST
+
+START_TEST(unordered_keys)
+{
+    struct nh_safetensors *s = open_data("ok_unordered_keys");
+    HOLDS(has(s, "a", "[2]"), 1, 2);
+    HOLDS(has(s, "b", "[2]"), 3, 4);
+    HOLDS(has(s, "c", "[1]"), 5);
+    for (size_t i = 0; i < 3; i++) /* in the order of the data */
+        ck_assert_int_eq(nh_safetensors_at(s, i)->name[0], "abc"[i]);
+    nh_safetensors_close(s);
+}
+END_TEST
+
+START_TEST(models)
+{
+    static const struct {
+        const char *name;
+        size_t count;
+        bool head;
+    } files[] = {{"tiny_pre_f32", 21, true}, {"tiny_pre_tied_nohead", 20, false}, {"tiny_sandwich_f32", 25, true}};
+    for (size_t i = 0; i < 3; i++) {
+        struct nh_safetensors *s = open_data(files[i].name);
+        ck_assert_uint_eq(nh_safetensors_count(s), files[i].count);
+        has(s, "model.embed_tokens.weight", "[8, 8]");
+        ck_assert_int_eq(nh_safetensors_find(s, "lm_head.weight") != NULL, files[i].head);
+        nh_safetensors_close(s);
+    }
+}
+END_TEST
+
+START_TEST(broken_files)
+{
+    static const struct {
+        const char *name, *words;
+    } files[] = {
+        {"bad_hdrlen_max", "18446744073709551615"},
+        {"bad_hdrlen_past_eof", "claims a header"},
+        {"bad_short_7bytes", "7 bytes"},
+        {"bad_offset_past_eof", "tensor 't' ends at byte 4000000"},
+        {"bad_shape_vs_offsets", "tensor 't' has 65536 bytes, but F32 [32, 8] takes 1024"},
+    };
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char path[4096];
+        snprintf(path, sizeof path, "%s/st/%s.safetensors", getenv("NH_TEST_DATA"), files[i].name);
+        struct nh_safetensors *s;
+        fails(nh_safetensors_open(&s, path), files[i].words);
+        ck_assert_ptr_null(s);
+        ck_assert_ptr_nonnull(strstr(nh_error(), files[i].name));
+    }
+}
+END_TEST
+
+START_TEST(no_files)
+{
+    struct nh_safetensors *s;
+    fails(nh_safetensors_open(&s, in_folder("nothing")), "No such file");
+    fails(nh_safetensors_open(&s, folder), "no plain file");
+    fails(nh_safetensors_open(&s, "/dev/null"), "no plain file");
+    ck_assert_int_eq(mkfifo(in_folder("pipe"), 0600), 0);
+    fails(nh_safetensors_open(&s, in_folder("pipe")), "no plain file");
+    FILE *file = fopen(in_folder("empty"), "w");
+    ck_assert_ptr_nonnull(file);
+    fclose(file);
+    fails(nh_safetensors_open(&s, in_folder("empty")), "0 bytes");
+    nh_safetensors_close(NULL);
+}
+END_TEST
+
+/* ---- headers in memory ---- */
+
+/* A file of this header and n_data bytes of data, in memory of exactly its size. */
+static int parse(struct nh_safetensors **s, unsigned char **bytes, const char *header, const void *data, size_t n_data)
+{
+    const uint64_t length = strlen(header);
+    const size_t size = 8 + length + n_data;
+    *bytes = malloc(size);
+    ck_assert_ptr_nonnull(*bytes);
+    memcpy(*bytes, &length, 8);
+    memcpy(*bytes + 8, header, length);
+    if (n_data)
+        memcpy(*bytes + 8 + length, data, n_data);
+    return nh_safetensors_parse(s, *bytes, size, "F");
+}
+
+#define DONE nh_safetensors_close(s), free(bytes)
+
+START_TEST(dtypes)
+{
+    static const uint16_t halves[] = {0x0000, 0x8000, 0x3c00, 0xc000, 0x7bff, 0x0001,
+                                      0x03ff, 0x0400, 0x7c00, 0xfc00, 0x7e00};
+    static const uint16_t brains[] = {0x3f80, 0x8000, 0x7f7f, 0x0001, 0xff80, 0x7fc0};
+    static const double doubles[] = {1.0 / 3, -0.0, 5e-324};
+    static const int64_t longs[] = {-1, INT64_MAX, 1ll << 53};
+    static const int32_t ints[] = {-1, INT32_MIN};
+    static const float floats[] = {0x1p-149f, -1.5f};
+    struct nh_safetensors *s;
+    unsigned char *bytes;
+    const double nan = (double)NAN, inf = (double)INFINITY;
+#define ONE(type, n, size, array)                                                                                      \
+    ok(parse(&s, &bytes, "{\"x\":{\"dtype\":\"" type "\",\"shape\":[" n "],\"data_offsets\":[0," size "]}}", array,    \
+             sizeof array))
+    ONE("F16", "11", "22", halves);
+    HOLDS(has(s, "x", "[11]"), 0, -0.0, 1, -2, 65504, 0x1p-24, 1023 * 0x1p-24, 0x1p-14, inf, -inf, nan);
+    DONE;
+    ONE("BF16", "6", "12", brains);
+    HOLDS(has(s, "x", "[6]"), 1, -0.0, 0x1.fep127, 0x1p-133, -inf, nan);
+    DONE;
+    ONE("F64", "3", "24", doubles);
+    HOLDS(has(s, "x", "[3]"), 1.0 / 3, -0.0, 5e-324);
+    DONE;
+    ONE("F32", "2", "8", floats);
+    HOLDS(has(s, "x", "[2]"), 0x1p-149, -1.5);
+    DONE;
+    ONE("I64", "3", "24", longs);
+    HOLDS(has(s, "x", "[3]"), -1, 0x1p63, 0x1p53);
+    DONE;
+    ONE("I32", "2", "8", ints);
+    HOLDS(has(s, "x", "[2]"), -1, -0x1p31);
+    DONE;
+}
+END_TEST
+
+START_TEST(shapes)
+{
+    static const float one = 7;
+    struct nh_safetensors *s;
+    unsigned char *bytes;
+    ok(parse(&s, &bytes, "{}", NULL, 0));
+    ck_assert_uint_eq(nh_safetensors_count(s), 0);
+    DONE;
+    ok(parse(&s, &bytes, " {\"x\":{\"shape\":[],\"data_offsets\":[0,4],\"dtype\":\"F32\"}}   ", &one, 4));
+    HOLDS(has(s, "x", "[]"), 7);
+    DONE;
+    ok(parse(&s, &bytes, "{\"x\":{\"dtype\":\"F32\",\"shape\":[3,0],\"data_offsets\":[0,0]}}", NULL, 0));
+    ck_assert_uint_eq(has(s, "x", "[3, 0]")->count, 0);
+    DONE;
+    ok(parse(&s, &bytes, "{\"x\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1],\"data_offsets\":[0,4]}}", &one, 4));
+    HOLDS(has(s, "x", "[1, 1, 1, 1, 1, 1, 1, 1]"), 7);
+    DONE;
+    /* an empty tensor at the place where another begins, listed behind it */
+    ok(parse(&s, &bytes,
+             "{\"x\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
+             "\"e\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]}}",
+             &one, 4));
+    DONE;
+}
+END_TEST
+
+START_TEST(headers)
+{
+    static const unsigned char data[16];
+    static const struct {
+        const char *header, *words;
+    } cases[] = {
+        {"", "no JSON object"},
+        {"[]", "no JSON object"},
+        {"{", "no JSON object"},
+        {"{} x", "no JSON object"},
+        {"{}{}", "no JSON object"},
+        {"{\"x\":1}", "tensor 'x' has the dtype 'none'"},
+        {"{\"x\":{}}", "dtype 'none'"},
+        {"{\"x\":{\"dtype\":1,\"shape\":[4],\"data_offsets\":[0,16]}}", "dtype 'none'"},
+        {"{\"x\":{\"dtype\":\"U8\",\"shape\":[16],\"data_offsets\":[0,16]}}", "dtype 'U8'; F64"},
+        {"{\"x\":{\"dtype\":\"F32\",\"data_offsets\":[0,16]}}", "no shape"},
+        {"{\"x\":{\"dtype\":\"F32\",\"shape\":4,\"data_offsets\":[0,16]}}", "no shape"},
+        {"{\"x\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,4],\"data_offsets\":[0,16]}}", "at most 8"},
+        {"{\"x\":{\"dtype\":\"F32\",\"shape\":[-4],\"data_offsets\":[0,16]}}", "at place 0"},
+        {"{\"x\":{\"dtype\":\"F32\",\"shape\":[1,4.0],\"data_offsets\":[0,16]}}", "at place 1"},
+        {"{\"x\":{\"dtype\":\"F32\",\"shape\":[\"4\"],\"data_offsets\":[0,16]}}", "at place 0"},
+        {"{\"x\":{\"dtype\":\"F32\",\"shape\":[99999999999999999999],\"data_offsets\":[0,16]}}", "no JSON object"},
+        {"{\"x\":{\"dtype\":\"F32\",\"shape\":[4611686018427387908],\"data_offsets\":[0,16]}}", "more numbers than"},
+        {"{\"x\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967300],\"data_offsets\":[0,16]}}", "more numbers than"},
+        {"{\"x\":{\"dtype\":\"F32\",\"shape\":[4]}}", "data_offsets"},
+        {"{\"x\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0]}}", "data_offsets"},
+        {"{\"x\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16,16]}}", "data_offsets"},
+        {"{\"x\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[16,0]}}", "data_offsets"},
+        {"{\"x\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[-16,0]}}", "data_offsets"},
+        {"{\"x\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":{\"0\":0,\"1\":16}}}", "data_offsets"},
+        {"{\"x\":{\"dtype\":\"F32\",\"shape\":[5],\"data_offsets\":[0,20]}}", "ends at byte 20"},
+        {"{\"x\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[9223372036854775791,9223372036854775807]}}",
+         "ends at"},
+        {"{\"x\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,16]}}", "16 bytes, but F32 [3] takes 12"},
+        {"{\"x\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,12]}}", "4 bytes behind its last tensor"},
+        {"{\"x\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[4,16]}}", "a hole"},
+        {"{\"x\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,12]},"
+         "\"y\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[8,16]}}",
+         "tensor 'y' begins at byte 8 of the data, but what is before it ends at 12: the file has an overlap"},
+        {"{\"x\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]},"
+         "\"x\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}",
+         "duplicate"},
+        {"{\"x\":{\"dtype\":\"F32\",\"shape\":[4],\"shape\":[4],\"data_offsets\":[0,16]}}", "duplicate"},
+        {"{\"x\\u0000\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}", "no JSON object"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct nh_safetensors *s;
+        unsigned char *bytes;
+        fails(parse(&s, &bytes, cases[i].header, data, sizeof data), cases[i].words);
+        ck_assert_ptr_null(s);
+        ck_assert_ptr_nonnull(strstr(nh_error(), "'F'"));
+        free(bytes);
+    }
+}
+END_TEST
+
+/* ---- writing ---- */
+
+START_TEST(round_trip)
+{
+    static const double numbers[] = {0, -0.0, 1.0 / 3, 1e300, -1e-310, (double)INFINITY, (double)NAN};
+    const struct nh_tensor_out out[] = {
+        {"y", {2, {1, 7}}, numbers}, {"a \"b\"\\", {0, {0}}, numbers + 2}, {"none", {1, {0}}, numbers}};
+    for (int wide = 0; wide < 2; wide++) {
+        ok(nh_safetensors_write(in_folder("out"), wide ? NH_TENSOR_F64 : NH_TENSOR_F32, out, 3));
+        ck_assert(!exists("out.part"));
+        struct nh_safetensors *s;
+        ok(nh_safetensors_open(&s, in_folder("out")));
+        const struct nh_tensor *y = has(s, "y", "[1, 7]");
+        ck_assert_int_eq(y->type, wide ? NH_TENSOR_F64 : NH_TENSOR_F32);
+        ck_assert_uint_eq((uintptr_t)y->bytes % 8, 0);
+        double want[7];
+        for (int i = 0; i < 7; i++)
+            want[i] = wide ? numbers[i] : (double)(float)numbers[i];
+        holds(y, 7, want);
+        HOLDS(has(s, "a \"b\"\\", "[]"), want[2]);
+        ck_assert_uint_eq(has(s, "none", "[0]")->count, 0);
+        nh_safetensors_close(s);
+    }
+    char *text = content("out");
+    ck_assert_str_eq(text + 8, "{\"y\":{\"dtype\":\"F64\",\"shape\":[1,7],\"data_offsets\":[0,56]},"
+                               "\"a \\\"b\\\"\\\\\":{\"dtype\":\"F64\",\"shape\":[],\"data_offsets\":[56,64]},"
+                               "\"none\":{\"dtype\":\"F64\",\"shape\":[0],\"data_offsets\":[64,64]}}       ");
+    free(text);
+}
+END_TEST
+
+START_TEST(no_room)
+{
+    const struct nh_tensor_out out = {"y", {0, {0}}, &(const double){1}};
+    fails(nh_safetensors_write(in_folder("nowhere/out"), NH_TENSOR_F32, &out, 1), "nowhere");
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("safetensors");
+    TCase *t = tcase_create("safetensors");
+    tcase_add_checked_fixture(t, make_folder, remove_folder);
+    tcase_add_test(t, three_dtypes);
+    tcase_add_test(t, unordered_keys);
+    tcase_add_test(t, models);
+    tcase_add_test(t, broken_files);
+    tcase_add_test(t, no_files);
+    tcase_add_test(t, dtypes);
+    tcase_add_test(t, shapes);
+    tcase_add_test(t, headers);
+    tcase_add_test(t, round_trip);
+    tcase_add_test(t, no_room);
+    return run(s, t);
+}
