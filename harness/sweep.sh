@@ -199,7 +199,6 @@ else
     command -v parallel >/dev/null || need parallel
 fi
 [[ -f $program && -x $program ]] || fail 2 "--harness $program: not a program"
-[[ $(parallel --version 2>/dev/null) == 'GNU parallel'* ]] || fail 1 "GNU parallel is needed (Debian: apt-get install parallel)"
 
 # ---- running it ----
 
@@ -307,6 +306,8 @@ said=()
 for i in "${!names[@]}"; do
     finished "$i" || pending[i]=yes
 done
+[[ ${#pending[@]} -eq 0 || $(parallel --version 2>/dev/null) == 'GNU parallel'* ]] ||
+    fail 1 "GNU parallel is missing (Debian: apt-get install parallel)"
 [ ${#pending[@]} -eq 0 ] || run_pending
 [ ${#pending[@]} -eq 0 ] || run_pending
 for table in layers sites config; do

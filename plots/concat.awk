@@ -13,7 +13,7 @@ BEGIN {
         csv_line[ARGV[f]] = 0
     }
     for (i = 1; i <= names; i++)
-        printf "%s%s", csv_quote(name[i]), i < names ? "," : "\n"
+        printf "%s%s", csv_quote(name[i]), (i < names ? "," : "\n")
     for (f = 1; f < ARGC; f++) {
         csv_header(ARGV[f])
         same = columns == names
@@ -24,7 +24,7 @@ BEGIN {
                 print csv_plain
             else
                 for (i = 1; i <= names; i++)
-                    printf "%s%s", name[i] in column ? csv_quote(field[column[name[i]]]) : "", i < names ? "," : "\n"
+                    printf "%s%s", name[i] in column ? csv_quote(field[column[name[i]]]) : "", (i < names ? "," : "\n")
         close(ARGV[f])
         csv_line[ARGV[f]] = 0
     }

@@ -11,7 +11,7 @@
 # Set: direction=fwd (fwd, bwd, wgrad, all: where the file has directions)
 # Set: stream=0 (0, 1, all: where the file has streams)
 # Set: step=last (last, all, or the number of a training step; with x=step all)
-# Set: log=auto (no, x, y, xy; auto: where values are positive and span more than a factor of 100)
+# Set: log=auto (no, x, y, xy; auto: where values are positive, span a factor of 100 and are not bits)
 # Set: style=auto (mean: of runs with equal x, with their range; points: every row; auto: points where x is measured)
 load 'plots/style.gp'
 only(name, value) = value eq 'all' ? '' : name . ' ' . value . ' '
@@ -53,7 +53,7 @@ set ylabel set_y
 
 k = 1
 panel = 1
-logarithmic = set_log eq 'auto' ? y_min[1] >= 0 && y_max[1] > 100 * y_pos[1] : asked('y')
+logarithmic = set_log eq 'auto' ? y_min[1] >= 0 && y_max[1] > 100 * y_pos[1] && strstrt(set_y, '_bits') == 0 : asked('y')
 from_zero = 0
 telling = 1
 load 'plots/lines.gpi'

@@ -106,6 +106,7 @@ BEGIN {
     close(file)
     csv_line[file] = 0
     tell_apart(x)
+    by_run = of(run[1], x) != "" && x != "seed"
 
     # Pass 2: sums.
     csv_header(file)
@@ -129,10 +130,7 @@ BEGIN {
         for (i = 1; i <= nkeys; i++)
             s = s SUBSEP get(r, key[i])
         # Runs in which nothing was measured are no series.
-        for (i = 1; i <= ny; i++)
-            if (get(r, want[i]) != "")
-                break
-        if (i > ny)
+        if (get(r, want[1]) == "")
             continue
         if (ends) {
             for (i = 1; i <= ny; i++) {
@@ -204,6 +202,8 @@ BEGIN {
                 continue
             if (k != "finite") {
                 bad[s, q, at_key, i] = 1
+                if (i == 1)
+                    bad_at[s, q, p]++
                 # Of inf and nan the one that comes first in depth is named; inf before nan at one place.
                 if (i == 1 && !((s, q, r) in bad_run)) {
                     bad_run[s, q, r] = 1
@@ -317,9 +317,14 @@ BEGIN {
         printf "name[%d] = %s; thin[%d] = %d\n", i, gp(label), i, thin >out
         for (q = 1; q <= panels; q++) {
             j = (q - 1) * n + i
-            printf "stop[%d] = %s; stop_kind[%d] = %s; ", j, (s, q) in stop ? stop[s, q] : "NaN", j,
-                gp(stop_kind[s, q] (bad_runs[s, q] < runs[s] ? " in " bad_runs[s, q] " of " runs[s] " runs" : "")) >out
-            printf "zero[%d] = %s; zero_kind[%d] = %s\n", j, (s, q) in zero ? zero[s, q] : "NaN", j, gp(zero_kind[s, q]) >out
+            # Where x is the same in all of a run, only the runs at this x are counted.
+            if ((s, q) in stop) {
+                m = by_run ? bad_at[s, q, stop[s, q]] : bad_runs[s, q]
+                v = by_run ? runs_at[s, q, stop[s, q]] : runs[s]
+                text = stop_kind[s, q] (m < v ? " in " m " of " v " runs" : "")
+            }
+            printf "stop[%d] = %s; stop_kind[%d] = %s; ", j, ((s, q) in stop ? stop[s, q] : "NaN"), j, gp((s, q) in stop ? text : "") >out
+            printf "zero[%d] = %s; zero_kind[%d] = %s\n", j, ((s, q) in zero ? zero[s, q] : "NaN"), j, gp(zero_kind[s, q]) >out
         }
         for (k = 1; k <= ny; k++)
             printf "final[%d] = %s\n", (k - 1) * n + i,

@@ -248,12 +248,12 @@ BEGIN {
             printf "%s\n\n", some[k, m] ? "" : "NaN NaN NaN NaN\n" >"cells.dat"
         }
     }
-    # Nine cells of ten are within the range of colours, a power of two.
+    # Three cells of four are within the range of colours, a power of two.
     for (range = 8; range < 1024; range *= 2) {
         m = 0
         for (i = 1; i <= n_values; i++)
             m += all_values[i] <= range
-        if (m >= 0.9 * n_values)
+        if (m >= 0.75 * n_values)
             break
     }
 

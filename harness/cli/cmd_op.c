@@ -147,7 +147,8 @@ static int build(struct job *job)
     b->g->exit_value = b->out, b->g->head_rec = b->g->n_recs;
     nh_graph_close(b->g);
     job->core = b->op->unrounded ? &nh_core_f64 : nh_core_for(b->g);
-    const double need = (double)job->core->memory(b->g, b->q->gradients), have = (double)nh_memory_available();
+    const double y = (double)b->g->rows * b->g->values[b->out].cols * sizeof(double); /* as it is read */
+    const double need = (double)job->core->memory(b->g, b->q->gradients) + y, have = (double)nh_memory_available();
     if (need > have)
         return nh_fail(NH_FAILED,
                        "%s on '%s' needs %.1f GiB of memory, and %.1f GiB are free; give it fewer rows or columns",
@@ -167,19 +168,19 @@ static double *numbers(size_t n)
 
 static int set_tokens(const struct job *job, const struct nh_tensor *t, const double *from)
 {
-    int *tokens = malloc(t->count * sizeof *tokens),
-        status = tokens ? NH_OK : nh_fail(NH_FAILED, "no memory for tokens");
-    for (size_t k = 0; k < t->count && !status; k++) {
-        if (!(from[k] >= 0 && from[k] < job->b.g->vocab && from[k] == floor(from[k])))
-            status = nh_fail(NH_FAILED, "'%s': number %zu of tensor '%s' is %g, but tokens are whole numbers in 0..%d",
-                             job->b.q->in, k, t->name, from[k], job->b.g->vocab - 1);
-        else
-            tokens[k] = (int)from[k];
-    }
-    if (!status)
-        job->core->set_tokens(job->exec, tokens);
+    const int vocab = job->b.g->vocab;
+    for (size_t k = 0; k < t->count; k++)
+        if (!(from[k] >= 0 && from[k] < vocab && from[k] == floor(from[k])))
+            return nh_fail(NH_FAILED, "'%s': number %zu of tensor '%s' is %g, but tokens are whole numbers in 0..%d",
+                           job->b.q->in, k, t->name, from[k], vocab - 1);
+    int *tokens = malloc(t->count * sizeof *tokens);
+    if (!tokens)
+        return nh_fail(NH_FAILED, "no memory for %zu tokens; give fewer rows", t->count);
+    for (size_t k = 0; k < t->count; k++)
+        tokens[k] = (int)from[k];
+    job->core->set_tokens(job->exec, tokens);
     free(tokens);
-    return status;
+    return NH_OK;
 }
 
 /* Rounds n numbers to the format of a role; tells of those that were finite and are no more. */
@@ -268,10 +269,7 @@ struct results {
 /* Room for the numbers of one more tensor; NULL where memory is short. */
 static double *add_result(struct results *r, const char *prefix, const char *name, struct nh_shape shape)
 {
-    size_t count = 1;
-    for (int d = 0; d < shape.rank; d++)
-        count *= shape.dims[d];
-    double *x = numbers(count);
+    double *x = numbers(nh_shape_count(&shape));
     if (!x)
         return NULL;
     snprintf(r->names[r->n], sizeof r->names[r->n], "%s%s", prefix, name);
@@ -324,8 +322,8 @@ static void print_counts(const struct job *job)
 {
     const struct nh_graph *g = job->b.g;
     const struct nh_counts *counts = job->core->counts(job->exec);
-    puts("op,site,direction,overflow,nan_made,propagated,zero_made,underflow,subnormal,total,max_abs,min_abs,headroom_"
-         "bits");
+    puts("op,site,direction,overflow,nan_made,propagated,zero_made,underflow,subnormal,total,max_abs,min_abs,"
+         "headroom_bits");
     for (int i = 0; i < g->n_sites * NH_DIRECTIONS; i++) {
         const struct nh_site *s = &g->sites[i / NH_DIRECTIONS];
         const enum nh_direction d = (enum nh_direction)(i % NH_DIRECTIONS);

@@ -38,6 +38,14 @@ struct nh_safetensors {
     size_t count;
 };
 
+size_t nh_shape_count(const struct nh_shape *shape)
+{
+    size_t n = 1;
+    for (int i = 0; i < shape->rank; i++)
+        n *= shape->dims[i];
+    return n;
+}
+
 const char *nh_shape_text(const struct nh_shape *shape, char text[NH_SHAPE_TEXT])
 {
     size_t n = (size_t)snprintf(text, NH_SHAPE_TEXT, "[");
@@ -316,14 +324,6 @@ void nh_tensor_read(const struct nh_tensor *t, double *out)
 
 /* ---- writing ---- */
 
-static size_t count_of(const struct nh_shape *shape)
-{
-    size_t n = 1;
-    for (int i = 0; i < shape->rank; i++)
-        n *= shape->dims[i];
-    return n;
-}
-
 /* The header as text, to be freed; NULL where memory is short. */
 static char *header_text(enum nh_tensor_type type, const struct nh_tensor_out *tensors, size_t n)
 {
@@ -334,7 +334,7 @@ static char *header_text(enum nh_tensor_type type, const struct nh_tensor_out *t
         for (int d = 0; d < tensors[i].shape.rank; d++)
             json_array_append_new(shape, json_integer((json_int_t)tensors[i].shape.dims[d]));
         const size_t begin = end;
-        end += count_of(&tensors[i].shape) * types[type].width;
+        end += nh_shape_count(&tensors[i].shape) * types[type].width;
         json_object_set_new(header, tensors[i].name,
                             json_pack("{s:s, s:o, s:[I, I]}", "dtype", types[type].name, "shape", shape, "data_offsets",
                                       (json_int_t)begin, (json_int_t)end));
@@ -346,7 +346,7 @@ static char *header_text(enum nh_tensor_type type, const struct nh_tensor_out *t
 
 static int write_numbers(struct nh_part *p, enum nh_tensor_type type, const struct nh_tensor_out *t)
 {
-    const size_t n = count_of(&t->shape);
+    const size_t n = nh_shape_count(&t->shape);
     if (type == NH_TENSOR_F64)
         return nh_part_write(p, t->numbers, n * sizeof *t->numbers);
     int status = NH_OK;

@@ -16,6 +16,9 @@ struct nh_shape {
     size_t dims[NH_SHAPE_MAX];
 };
 
+/** The product of the dimensions. */
+size_t nh_shape_count(const struct nh_shape *shape);
+
 /** "[2, 3]". Returns text. */
 const char *nh_shape_text(const struct nh_shape *shape, char text[NH_SHAPE_TEXT]);
 

@@ -52,7 +52,7 @@ EOF
 chmod +x 'the program'
 
 small=(--width 8 --heads 2 --data zipf --vocab 16 --seq 4 --batch 1 --probes 'rms,overflow')
-six=(--vary 'layout=pre,post' --seeds '0..2' --depth 2 "${small[@]}")
+four=(--vary 'layout=pre,post' --seeds '0,1' --depth 2 "${small[@]}")
 
 # run STATUS ARGS...: a sweep that must end with that exit code; leaves out, err, and calls = the command lines of its cells.
 run() {
@@ -77,7 +77,7 @@ says() {
 same() {
     local table
     for table in layers sites config; do
-        cmp "six/$table.csv" "$1/$table.csv" || return
+        cmp "kept/$table.csv" "$1/$table.csv" || return
     done
     [ -z "$(find "$1" -name '*.part')" ] || { find "$1" -name '*.part'; return 1; }
 }
@@ -148,45 +148,59 @@ check 'a usage error of the program ends the sweep' programs_refusal
 # ---- results ----
 
 whole() {
-    run 0 "${six[@]}" --out six && calls 6 && [ ! -s "$scratch/err" ] || return
-    printf 'six/%s.csv\n' layers sites config | diff - "$scratch/out" || return
-    [ "$(grep -c ^run, six/layers.csv)" -eq 1 ] || return
-    cut -d , -f 3,8 six/layers.csv | uniq >order
-    printf '%s\n' layout,seed pre,0 pre,1 pre,2 post,0 post,1 post,2 | diff - order || return
-    awk 'FNR > 1 || NR == 1' ./six/layout=p{re,ost}_seed=?/config.csv >config.csv
-    [ "$(sort config.csv | cksum)" = "$(sort six/config.csv | cksum)" ] && same six
+    run 0 "${four[@]}" --out four && calls 4 && [ ! -s "$scratch/err" ] || return
+    printf 'four/%s.csv\n' layers sites config | diff - "$scratch/out" || return
+    [ "$(grep -c ^run, four/layers.csv)" -eq 1 ] || return
+    cut -d , -f 3,8 four/layers.csv | uniq >order
+    printf '%s\n' layout,seed pre,0 pre,1 post,0 post,1 | diff - order || return
+    awk 'FNR > 1 || NR == 1' ./four/layout=p{re,ost}_seed=?/config.csv >config.csv
+    [ "$(sort config.csv | cksum)" = "$(sort four/config.csv | cksum)" ] && cp -rp four kept && same four
 }
 check 'results as one, in the order of the job list' whole
 
 skipped() {
-    find six -type f -path '*_*' -printf '%p %T@\n' | sort >before
-    run 0 "${six[@]}" --out six && calls 0 && same six || return
-    find six -type f -path '*_*' -printf '%p %T@\n' | sort | diff before -
+    find four -type f -path '*_*' -printf '%p %T@\n' | sort >before
+    run 0 "${four[@]}" --out four && calls 0 && same four || return
+    find four -type f -path '*_*' -printf '%p %T@\n' | sort | diff before -
 }
 check 'finished cells are left alone' skipped
 
-extended() {
-    cp -rp six more || return
-    rm more/layout=pre_seed=1/run.json more/layout=post_seed=0/cell.txt
-    sed -i 's/depth/death/' more/layout=post_seed=2/cell.txt
-    run 0 --vary layout=pre,post --seeds 0..3 --depth 2 "${small[@]}" --out more && calls 8 && run 0 "${six[@]}" --out more &&
-        calls 0 && same more
+missing() {
+    rm four/layout=pre_seed=0/run.json four/layout=pre_seed=1/cell.txt
+    sed -i 's/depth/death/' four/layout=post_seed=0/cell.txt
+    printf %s "$(cat four/layout=post_seed=1/cell.txt)" >half && mv half four/layout=post_seed=1/cell.txt
+    run 0 "${four[@]}" --out four && calls 4 && same four
 }
-check 'other sweeps add to a folder' extended
+check 'what is missing, of another command or half-written is run' missing
+
+extended() {
+    run 0 "${four[@]}" --seeds 1..2 --out four && calls 2 || return
+    [ "$(cut -d , -f 3,8 four/layers.csv | uniq | tr '\n' ' ')" = 'layout,seed pre,1 pre,2 post,1 post,2 ' ] || return
+    run 0 "${four[@]}" --out four && calls 0 && same four
+}
+check 'sweeps may share a folder' extended
 
 other_option() {
-    run 2 "${six[@]}" --eps 1e-3 --out six && says 'another configuration' && same six || return
-    run 0 "${six[@]}" --out six && same six
+    run 2 "${four[@]}" --eps 1e-3 --out four && says 'another configuration' && same four || return
+    run 0 "${four[@]}" --out four && same four
 }
 check 'a changed option is noticed' other_option
 
 newer_program() {
-    cp -rp six newer
-    find newer -name cell.txt -exec touch -d '1 hour ago' '{}' +
+    find four -name cell.txt -exec touch -d '1 hour ago' '{}' +
     touch -d '1 minute ago' 'the program'
-    run 0 "${six[@]}" --out newer && calls 6 && run 0 "${six[@]}" --out newer && calls 0 && same newer
+    run 0 "${four[@]}" --out four && calls 4 && run 0 "${four[@]}" --out four && calls 0 && same four
 }
 check 'a newer program is asked' newer_program
+
+users_file() {
+    echo '1 2 3 4' >tokens
+    run 0 --seeds 0,1 --data tokens:tokens --depth 1 --width 8 --out file && calls 2 || return
+    run 0 --seeds 0,1 --data tokens:tokens --depth 1 --width 8 --out file && calls 2 || return
+    echo '1 2 3 5' >tokens
+    run 2 --seeds 0,1 --data tokens:tokens --depth 1 --width 8 --out file && says 'another configuration'
+}
+check "a user's file that has changed is noticed" users_file
 
 diverged() {
     run 0 --vary dtype=e2m1,fp32 --depth 2 --post-gain 1e6 --layout sandwich "${small[@]}" --out wild && calls 2 || return
@@ -195,10 +209,10 @@ diverged() {
 check 'a diverged run is a result' diverged
 
 older_columns() {
-    cp -rp six older
+    cp -rp kept older
     sed -i 's/^\(\([^,]*,\)\{13\}\)[^,]*,/\1/' older/layout=pre_seed=0/layers.csv
-    run 0 "${six[@]}" --out older || return
-    [ "$(awk -F , '{ print NF }' older/layers.csv | sort -u | wc -l)" -eq 1 ] && [ "$(wc -l <older/layers.csv)" -eq "$(wc -l <six/layers.csv)" ]
+    run 0 "${four[@]}" --out older || return
+    [ "$(awk -F , '{ print NF }' older/layers.csv | sort -u | wc -l)" -eq 1 ] && [ "$(wc -l <older/layers.csv)" -eq "$(wc -l <kept/layers.csv)" ]
 }
 check 'files of an older program are matched by column' older_columns
 
@@ -206,18 +220,18 @@ check 'files of an older program are matched by column' older_columns
 
 retried() {
     touch "$scratch/fail"
-    run 0 "${six[@]}" --out retry && calls 7 && same retry
+    run 0 "${four[@]}" --out retry && calls 5 && same retry
 }
 check 'what failed is tried again' retried
 
 named() {
     touch "$scratch/refail"
-    run 1 "${six[@]}" --out fails && calls 7 || return
+    run 1 "${four[@]}" --out fails && calls 5 || return
     local name
     name=$(cat "$scratch/unlucky")
-    says "failed twice: ${name##*/}: harness: never any luck" && says '1 of 6 cells' || return
+    says "failed twice: ${name##*/}: harness: never any luck" && says '1 of 4 cells' || return
     rm "$scratch/unlucky"
-    run 0 "${six[@]}" --out fails && calls 1 && same fails
+    run 0 "${four[@]}" --out fails && calls 1 && same fails
 }
 check 'what failed twice is named with its message' named
 
@@ -227,7 +241,7 @@ check 'what failed twice is named with its message' named
 hold() {
     rm -f "$scratch/pids"
     touch "$scratch/hold"
-    "$sweep" --harness './the program' "${six[@]}" --out "$1" >/dev/null 2>"$scratch/err" &
+    "$sweep" --harness './the program' "${four[@]}" --out "$1" >/dev/null 2>"$scratch/err" &
     pid=$!
     while [ ! -e "$scratch/pids" ]; do
         sleep 0.05
@@ -243,7 +257,7 @@ ended() {
 
 second() {
     hold two
-    run 1 "${six[@]}" --out two && says 'another sweep' || return
+    run 1 "${four[@]}" --out two && says 'another sweep' || return
     kill -9 "$held"
     ended && same two
 }
@@ -269,7 +283,7 @@ killed() {
     kill -"$1" "$pid"
     wait "$pid" 2>/dev/null && return 1
     [ ! -e "$1/layers.csv" ] || return
-    run 0 "${six[@]}" --out "$1" && same "$1" || return
+    run 0 "${four[@]}" --out "$1" && same "$1" || return
     # Dead is also what nobody has asked after (a zombie): it has no command line.
     ! grep -q . "/proc/$held/cmdline" 2>/dev/null || { echo 'a cell outlived its sweep'; return 1; }
 }

@@ -24,13 +24,14 @@ refuses() {
     grep -q -- "$pattern" stderr || die "plot $* says: $(cat stderr)"
 }
 
-# An image is whole when its last bytes are there.
+# An image is whole when its last bytes are there; no coordinate is nan or inf.
 whole() {
     [ "$(stat -c %s "$1")" -gt 4000 ] || die "$1 has $(stat -c %s "$1") bytes"
     case $1 in
     *.png) [ "$(head -c 8 "$1" | tail -c 7 | head -c 3)$(tail -c 8 "$1" | head -c 4)" = PNGIEND ] ;;
     *.pdf) [ "$(head -c 5 "$1")" = %PDF- ] && tail -c 8 "$1" | grep -qa '%%EOF' ;;
-    *.svg) grep -q '<svg' "$1" && tail -c 9 "$1" | grep -qF '</svg>' && ! grep -qiE '[ ,"](-?nan|-?inf)[ ,"]' "$1" ;;
+    *.svg) python3 -c 'import sys, xml.dom.minidom as m; m.parse(sys.argv[1])' "$1" &&
+        ! grep -v '<text\|<tspan\|<title' "$1" | grep -qiE '[ ,"](-?nan|-?inf)[ ,"]' ;;
     esac || die "$1 is not whole"
 }
 
@@ -43,22 +44,171 @@ says() {
     done
 }
 
+# silent FILE TEXT...: it shows none of them.
+silent() {
+    local file=$1 text
+    shift
+    for text in "$@"; do
+        ! grep -qF ">$text<" "$file" || die "$file says \"$text\""
+    done
+}
+
+# filled COLUMN VALUE FILE: the file with one value in every row of a column.
+filled() {
+    python3 - "$@" <<'EOF'
+import csv, sys
+name, value, path = sys.argv[1:]
+rows = list(csv.reader(open(path, newline='')))
+at = rows[0].index(name)
+csv.writer(sys.stdout, lineterminator='\n').writerows([rows[0]] + [r[:at] + [value] + r[at + 1:] for r in rows[1:]])
+EOF
+}
+
+# Of a figure: the file to draw, the column without which it is nothing, the settings.
+figure_data() {
+    settings=()
+    case $1 in
+    growth) file=layers column=rms ;;
+    gradient) file=layers column=grad_rms ;;
+    jacobian) file=layers column=jac_fro ;;
+    depth-law) file=power column=rms ;;
+    overflow) file=sites column=overflow ;;
+    headroom) file=sites column=headroom_bits ;;
+    curve) file=steps column=loss settings=(--set x=step --set y=loss --set file=steps) ;;
+    *) die "figure $1 has no test" ;;
+    esac
+    file=$data/$file.csv
+}
+
+figures=()
 for script in "$root"/plots/*.gp; do
     figure=$(basename "$script" .gp)
     [ "$figure" != style ] || continue
     [[ $(head -n 1 "$script") == '# '*'?' ]] || die "$figure.gp does not begin with its question"
-    reads=$(sed -n 's/^# Reads: //p' "$script")
+    figures+=("$figure")
+done
+
+for figure in "${figures[@]}"; do
+    figure_data "$figure"
     for ending in svg png pdf; do
-        plot "$figure" "$data/$reads" -o "$figure.$ending"
+        plot "$figure" "$file" -o "$figure.$ending" "${settings[@]}"
         [ "$(cat stdout)" = "$figure.$ending" ] || die "stdout is $(cat stdout)"
         whole "$figure.$ending"
     done
+
+    # CR LF, a last line that is not ended, the header once more behind some rows: the same figure.
+    sed 's/$/\r/' "$file" >crlf.csv
+    plot "$figure" crlf.csv -o other.svg "${settings[@]}"
+    cmp "$figure.svg" other.svg || die "$figure: CR LF makes a difference"
+    { sed -n 1,20p "$file" && sed -n 1p "$file" && sed -n '21,$p' "$file" | head -c -1; } >again.csv
+    plot "$figure" again.csv -o other.svg "${settings[@]}"
+    cmp "$figure.svg" other.svg || die "$figure: a second header makes a difference"
+
+    # Nothing finite: a warning and a whole figure. Nothing measured, no such column, no number: a sentence and no figure.
+    for value in nan inf; do
+        filled "$column" "$value" "$file" >none.csv
+        for ending in svg png; do
+            "$root/plots/plot" "$figure" none.csv -o "none.$ending" "${settings[@]}" >stdout 2>stderr ||
+                die "$figure of $value ended with $?: $(cat stderr)"
+            [ "$(cat stderr)" = "plot: warning: column $column has no finite value" ] || die "$figure of $value says: $(cat stderr)"
+            whole "none.$ending"
+        done
+    done
+    filled "$column" '' "$file" >none.csv
+    refuses 1 "nothing was measured: every row of column $column is empty" "$figure" none.csv -o x.svg "${settings[@]}"
+    sed "1s/\\b$column\\b/x$column/" "$file" >none.csv
+    refuses 1 "no column $column" "$figure" none.csv -o x.svg "${settings[@]}"
+    filled "$column" many "$file" >none.csv
+    refuses 1 "column $column holds \"many\", which is no number" "$figure" none.csv -o x.svg "${settings[@]}"
+    sed -n 1p "$file" >none.csv
+    refuses 1 'have no row' "$figure" none.csv -o x.svg "${settings[@]}"
+    : >none.csv
+    refuses 1 'none.csv: empty' "$figure" none.csv -o x.svg "${settings[@]}"
+    [ ! -e x.svg ] || die "a $figure that failed left a file"
 done
 
 says growth.svg no-norm sandwich sandwich-l post pre theory 'no-norm: inf' 'pre: 0' 'RMS of the residual stream by depth'
 plot growth "$data/layers.csv" --set log=no -o linear.svg
 says linear.svg 'no-norm: inf' pre
-! grep -qF '>pre: 0<' linear.svg || die "a zero is a value on a linear axis"
+silent linear.svg 'pre: 0'
+
+# inf, nan and zero are told on a logarithmic axis. The exponents are those that the file was made with, over the depths at
+# which all seeds are finite.
+says gradient.svg 'no-norm: inf' 'no-norm: 0' 'pre: 0' 'L = 6, fp16, init unit, “edge cases, quoted”, mean and range of 1 to 2 seeds'
+says depth-law.svg 'a 0.370 (law 0.500)' 'b 0.000' 'c 0.250 (law 0.250)' 'c: inf in 1 of 2 runs' \
+    'fp16, init unit, 2 seeds (rings) and their mean'
+grep -e ^run -e ',8,fp16' "$data/power.csv" >one-depth.csv
+plot depth-law one-depth.csv -o one-depth.svg
+says one-depth.svg a b c
+
+# Two streams, the second one thinner; one block a layer.
+plot growth "$data/streams.csv" -o streams.svg
+says streams.svg residual 'residual, stream 1' theory
+plot gradient "$data/streams.csv" -o streams.svg
+says streams.svg 'residual, stream 1'
+plot jacobian "$data/streams.csv" -o streams.svg
+says streams.svg block 'residual: 1.20, 31.00'
+silent streams.svg attention FFN
+says jacobian.svg attention FFN 'no-norm: nan, nan' 'post: 1.10, 29.70' 'no-norm: inf'
+
+# Heat maps: what overflows first in the order of execution; a run without overflow; numbers in cells.
+says overflow.svg 'a – first overflow: layer 2, attn residual' 'b – no overflow in 31000 values' 'makes NaN' 'sets rows to zero' \
+    'inf or NaN passes through' 'L = 3, e4m10, init unit, worst of 2 seeds'
+plot overflow "$data/sites.csv" --set direction=bwd -o bwd.svg
+says bwd.svg 'a – first overflow: layer 2, ffn ffn_in'
+grep -e ^run -e ',b,' "$data/sites.csv" >healthy.csv
+plot overflow healthy.csv -o healthy.svg
+says healthy.svg 'No overflow at any site, forward' 'b – no overflow in 31000 values' 'L = 3, e4m10, init unit, seed 0'
+says headroom.svg 'a – first overflow: layer 2, attn residual' 'b – least: 9.5 bits, layer 3, attn residual' 11.4 overflow
+plot headroom healthy.csv --set direction=bwd -o healthy.svg
+says healthy.svg 'white: only zeros'
+{ cat "$data/sites.csv" && sed '1d; s/,b,3,/,b,5,/; s/^00000003/00000004/; /,a,/d' "$data/sites.csv"; } >depths.csv
+plot overflow depths.csv -o depths.svg
+says depths.svg 'b, L 5 – no overflow in 31000 values' 'e4m10, init unit, deepest runs, worst of 2 seeds'
+silent depths.svg 'b, L 3 – no overflow in 31000 values'
+plot overflow depths.csv --set depth=3 -o depths.svg
+cmp overflow.svg depths.svg || die "depth=3 draws another depth"
+refuses 1 'no run has depth 4' overflow depths.csv --set depth=4
+refuses 1 'no row of direction sideways' overflow "$data/sites.csv" --set direction=sideways
+
+# Any column against any other. A run that has diverged is not dropped from the mean.
+says curve.svg 'pre: nan in 1 of 2 runs' pre sandwich 'loss by step' 'L = 12, fp16, init gpt2, mean and range of 2 seeds'
+plot curve "$data/../csv/sweep_with_diverged.csv" --set x=seed --set y=final_loss -o sweep.svg
+says sweep.svg 'pre: nan in 2 of 4 runs'
+plot curve "$data/../csv/mixed_gap.csv" --set x=layer -o gap.svg
+says gap.svg rms 'rms: nan'
+plot curve "$data/layers.csv" --set x=rms --set y=grad_rms --set log=xy -o points.svg
+says points.svg 'grad_rms by rms' 'no-norm: inf'
+plot curve "$data/sites.csv" --set file=sites --set x=layer --set y=headroom_bits --set by=layout,site --set sublayer=attn -o sites.svg
+says sites.svg 'a, residual' 'b, qkv' 'headroom_bits by layer, sublayer attn, direction fwd'
+refuses 1 'more than one row at layer 1; choose with --set' curve "$data/layers.csv" --set x=layer
+refuses 1 'no column nothing' curve "$data/layers.csv" --set y=nothing
+refuses 1 'no column nothing' curve "$data/layers.csv" --set by=layout,nothing
+refuses 1 'column layout holds "sandwich", which is no number' curve "$data/layers.csv" --set y=layout
+
+# Options come from config.csv beside the results; runs that differ in one are told apart by it, and the title names those
+# that are not usual.
+for gain in 8 64; do
+    mkdir -p "gains/$gain"
+    python3 - "$data/power.csv" "$gain" "gains/$gain" <<'EOF'
+import csv, sys
+path, gain, folder = sys.argv[1:]
+rows = [r for r in csv.reader(open(path, newline='')) if r[2] in ('layout', 'a')]
+named = [rows[0]] + [[gain + r[0]] + r[1:] for r in rows[1:]]
+options = [[run, *o] for run in sorted({r[0] for r in named[1:]}) for o in (('post-gain', gain), ('qk-init', '0'))]
+csv.writer(open(folder + '/layers.csv', 'w', newline='')).writerows(named)
+csv.writer(open(folder + '/config.csv', 'w', newline='')).writerows([['run', 'option', 'value']] + options)
+EOF
+done
+plot depth-law gains -o gains.svg
+says gains.svg 'a, post-gain 8 0.370 (law 0.500)' 'a, post-gain 64 0.370 (law 0.500)' 'fp16, init unit, qk-init 0, 2 seeds (rings) and their mean'
+plot curve gains --set x=post-gain --set by=layout,depth --set layer=last --set sublayer=last -o gains.svg
+says gains.svg 'a, L 4' 'a, L 64' 'rms by post-gain, layer last, sublayer last'
+plot curve gains/8 --set x=depth --set by=qk-init --set layer=last --set sublayer=ffn -o gains.svg
+says gains.svg 'qk-init 0' 'fp16, init unit, post-gain 8, mean and range of 2 seeds'
+plot curve gains gains/8 gains/8/layers.csv --set x=depth --set by=post-gain --set layer=last --set sublayer=ffn -o twice.svg
+says twice.svg 'post-gain 8' 'post-gain 64'
+refuses 1 'no run has an option nothing' curve gains --set x=nothing
 
 # A run folder and another order of columns, spread over two files: the same figure.
 mkdir 'a run' runs runs/one
@@ -80,6 +230,8 @@ refuses 2 'which results' growth
 refuses 2 '.svg, .png or .pdf' growth "$data/layers.csv" -o x.jpeg
 refuses 2 'no setting "colour=red"' growth "$data/layers.csv" --set colour=red
 refuses 1 'nowhere: no CSV file' growth nowhere
+{ cat "$data/layers.csv" && sed '1s/^run,label/label,run/' "$data/layers.csv"; } >headers.csv
+refuses 1 'headers.csv:86: another header line' growth headers.csv -o x.svg
 sed 's/,rms,/,rsm,/' "$data/layers.csv" >misnamed.csv
 refuses 1 'no column rms' growth misnamed.csv -o x.svg
 sed '5s/,[^,]*$//' "$data/layers.csv" >short.csv

@@ -139,10 +139,9 @@ static inline double *param_of(const struct nh_model *m, int param)
 /** True where a parameter's name, behind "layers.N." if that is there, is this one. */
 static inline bool is_named(const struct nh_graph *g, int param, const char *name)
 {
-    const char *own = g->params[param].name, *dot = own;
-    if (strncmp(own, "layers.", 7) == 0 && (dot = strchr(own + 7, '.')) != NULL)
-        own = dot + 1;
-    return strcmp(own, name) == 0;
+    int behind = 0;
+    sscanf(g->params[param].name, "layers.%*d.%n", &behind); /* stays 0 where that is not there */
+    return strcmp(g->params[param].name + behind, name) == 0;
 }
 
 /** Sets all values of the parameters of this name, in all layers; returns how many parameters there are. */

@@ -600,7 +600,7 @@ static void jacobian(struct op_graph *o, int n, double *j)
     static double unit[16 * 16], columns[16 * 16], rows[16 * 16];
     struct nh_pass *p;
     nh_val from = o->g->recs[1].in[0], to = o->g->recs[1].out;
-    ck_assert_int_eq(o->core->pass_create(&p, o->x, 1, 2, from, to, n), NH_OK);
+    ck_assert_int_eq(o->core->pass_create(&p, o->x, 1, 2, (nh_val[NH_STREAMS]){from, -1}, (nh_val[NH_STREAMS]){to, -1}, n), NH_OK);
     for (int i = 0; i < n * n; i++)
         unit[i] = i / n == i % n;
     o->core->jvp(p, n, unit, columns);

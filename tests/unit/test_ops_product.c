@@ -508,7 +508,8 @@ START_TEST(derivative_of_a_product_is_the_matrix)
     w[1] = 2;
     struct op_graph o = product(&c, 1, 2, 2);
     struct nh_pass *p;
-    ck_assert_int_eq(o.core->pass_create(&p, o.x, 1, 2, o.g->recs[1].in[0], o.g->recs[1].out, 2), NH_OK);
+    ck_assert_int_eq(o.core->pass_create(&p, o.x, 1, 2, (nh_val[NH_STREAMS]){o.g->recs[1].in[0], -1},
+                                        (nh_val[NH_STREAMS]){o.g->recs[1].out, -1}, 2), NH_OK);
     static const double unit[] = {1, 0, 0, 1}, columns[] = {0, 0, 2, 0}, rows[] = {0, 2, 0, 0};
     double out[4];
     o.core->jvp(p, 2, unit, out);
