@@ -959,21 +959,40 @@ END_TEST
 
 /* ---- the law ---- */
 
-/** One depth, some seeds, both streams: a wrong term is off by more than narrow models are. */
+/** One depth, some seeds, both streams, behind the last sublayer and the one before: a wrong term is off by more than
+ *  narrow models are. */
 START_TEST(law_of_another_layout)
 {
-    enum { FEW = 6 };
+    enum { FEW = 5 };
     struct nh_config c =
         layout_config(_i, "--depth 8 --width 64 --seq 16 --batch 4 --pos nope --eps 1e-8 --embed-rms 1 --threads 2");
-    for (int stream = 0; stream < c.layout->n_streams; stream++) {
+    for (int i = 0; i < 2 * c.layout->n_streams; i++) {
         struct nh_law_check x;
-        must(nh_check_law(&c, FEW, 0, stream, &x));
-        printf("# %s, stream %d, L 8: RMS %.4f +- %.4f, law %.4f\n", c.layout->name, stream, x.rms, x.se, x.law);
+        must(nh_check_law(&c, FEW, i % 2, i / 2, &x));
+        printf("# %s, stream %d, L 8, %d before the end: RMS %.4f +- %.4f, law %.4f\n", c.layout->name, i / 2, i % 2,
+               x.rms, x.se, x.law);
         if (c.layout->law_term)
             assert_near(x.rms, x.law, fmax(0.06 * x.law, 4 * x.se));
         else
             ck_assert(isnan(x.law));
     }
+}
+END_TEST
+
+/** Two independent tokens, uniform attention, ReLU: by hand. The FFN reads what attention has read, so that its outputs
+ *  for the two tokens have the product Phi(0); behind attention their cosine would be 0.29. */
+START_TEST(parallel_branch_reads_the_other)
+{
+    struct nh_config c =
+        config_of("--layout parallel --depth 2 --width 64 --seq 2 --ffn relu --qk-init 0 --pos nope --eps 1e-14");
+    const double gram[4] = {1, 0, 0, 1}, phi = 1 / (2 * M_PI);
+    const double first = 1 + 1 + 0.5, second = 1 + 0.5 + 0.5,
+                 product = 0 + 0.5 + phi; /* the Gram matrix after layer 1 */
+    const double cosine = product / sqrt(first * second);
+    double rms[4];
+    must(nh_law_rms(&c, gram, rms, NULL));
+    assert_near(rms[1], sqrt((first + second) / 2), 1e-9);
+    assert_near(rms[3], sqrt((first + second) / 2 + (1 + (1 + cosine) / 2) / 2 + 0.5), 1e-9);
 }
 END_TEST
 
@@ -1174,6 +1193,7 @@ int main(void)
     tcase_add_loop_test(tc, qk_norm_lets_scores_grow, 0, 2 * n);
     tcase_add_loop_test(tc, parameter_without_gradient, 0, 2 * n);
     tcase_add_loop_test(tc, law_of_another_layout, 0, n);
+    tcase_add_test(tc, parallel_branch_reads_the_other);
     tcase_add_loop_test(tc, half_precision_miscounted, 0, n);
     tcase_add_loop_test(tc, row_missing_in_a_run, 0, n);
     suite_add_tcase(suite, tc);
