@@ -3,7 +3,6 @@
 # Reads: layers.csv
 # Set: log=auto (auto, yes, no: logarithmic axes; auto where the values span more than a factor of 5)
 # Set: step=last (last, or the number of a training step)
-tall = 1.3
 load 'plots/style.gp'
 if (!series('layer', 'jac_fro jac_spec jac_fro_se', 'layout depth dtype policy init label', set_step, \
         "-v panel=sublayer -v final=apart -v where='stream 0'")) {
@@ -33,15 +32,15 @@ what(p) = panel_name[p] eq 'attn' ? 'attention' : panel_name[p] eq 'ffn' ? 'FFN'
 load 'plots/legend.gpi'
 legend_columns = int(106 / (longest_text + 7))
 legend_rows = int(ceil(real(n + 1) / legend_columns)) + ends
-tall = 1.3 + 0.045 * (legend_rows - 3)
+tall = 1.26 + 0.05 * legend_rows
 load 'plots/style.gp'
-legend_top = (0.02 + 0.045 * legend_rows) / tall
+legend_top = (0.02 + 0.05 * legend_rows) / tall
 set multiplot title "Jacobian of each sublayer, d x_k / d x_(k−1)\n" . about noenhanced
 left = 0.11
 beside = 0.025
 below_ = 0.035
-top = 1 - 0.17 / tall
-high_ = (top - legend_top - 0.13 / tall - below_) / 2
+top = 1 - 0.20 / tall
+high_ = (top - legend_top - 0.17 / tall - below_) / 2
 wide = (0.98 - left - beside * (panels - 1)) / panels
 set key off
 do for [k = 1:2] {
@@ -55,15 +54,18 @@ do for [k = 1:2] {
         load 'plots/lines.gpi'
         set title k == 1 ? what(panel) : ''
         set format x k == 2 ? '%g' : ''
-        set xlabel k == 2 ? 'layer' : ''
+        set xlabel k == 2 ? 'layer' : '' offset 0,0.5
         set ylabel panel > 1 ? '' : k == 1 ? 'Frobenius norm / √n' : 'largest singular value'
         if (panel > 1) {
             set format y ''
         }
-        # Standard errors where they reach beyond the markers, and a line where nothing is stretched.
-        with_error = k == 1 ? has[2 * panels + panel] : ''
+        # Standard errors where they can be seen, and a line where nothing is stretched.
+        seen = logarithmic ? '$8 > 0.02 * $2' : sprintf('$8 > %.9g', 0.008 * (high - low))
+        with_error = k > 1 ? '' : system(sprintf("awk -v from=%d -v n=%d 'NF == 0 { block += ++blank %% 2 == 0; next } \
+            { i = block - from + 1; blank = 0 } i >= 1 && i <= n && !(i in told) && $8 !~ /NaN/ && %s { told[i]; print i }' \
+            series.dat", (panel - 1) * n, n, seen))
         bars = with_error eq '' ? '' : "for [i in with_error] 'series.dat' index block(int(i)) \
-            using 1:(can($2)):8 every every::(int(i) * every / n % every) with yerrorbars pointtype 0 linewidth 1 \
+            using 1:(can($2 - $8)):(0):(2 * $8) every every::(int(i) * every / n % every) with vectors nohead linewidth 1 \
             linecolor rgb shade(colour[int(i)]) notitle, "
         eval 'plot ' . bars . lines . '1 with lines linewidth 1 dashtype 3 linecolor rgb black notitle'
     }

@@ -290,7 +290,7 @@ BEGIN {
     close(out)
 }
 
-# What stands in a cell as a mark of one kind; "" for nothing. Headroom is rounded to a quarter of a bit, so that equal
+# What stands in a cell as a mark of one kind; "" for nothing. Headroom is rounded to half a bit, so that equal
 # neighbours are one rectangle.
 function mark(i, what_,    v) {
     if (what_ == "same")
@@ -309,5 +309,5 @@ function mark(i, what_,    v) {
         return ""
     if (what_ == "text")
         return sprintf(cell[i] > -9.95 && cell[i] < 99.95 ? "%.1f" : "%.0f", cell[i])
-    return what == "overflow" ? cell[i] : sprintf("%.2f", int(cell[i] * 4 + 0.5) / 4)
+    return what == "overflow" ? cell[i] : sprintf("%.1f", int(cell[i] * 2 + 0.5) / 2)
 }

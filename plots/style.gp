@@ -2,18 +2,21 @@
 # What all figures share. plots/plot sets `out`, the file to write; its ending picks the terminal. A figure that needs more
 # room than the usual page sets `tall` (times the usual height) and loads this file again.
 set encoding utf8
+# Markers of one size in all terminals.
+point = 1
 if (!exists('tall')) {
     tall = 1
 }
 set output
 if (out[strlen(out)-3:] eq '.svg') {
+    point = 0.65
     set terminal svg size 900,540*tall font 'sans,15' background 'white' noenhanced
 }
 if (out[strlen(out)-3:] eq '.png') {
     set terminal pngcairo size 1350,810*tall font 'sans,17' linewidth 1.5 noenhanced
 }
 if (out[strlen(out)-3:] eq '.pdf') {
-    set terminal pdfcairo size 6.5,3.9*tall font 'sans,11' noenhanced
+    set terminal pdfcairo size 6.5,3.9*tall font 'sans,11' pointscale 0.6 noenhanced
 }
 set output out
 

@@ -440,6 +440,8 @@ START_TEST(law_term_of_another_equation)
     struct nh_model m = model_of(&c, false);
     m.core->forward(m.exec);
     ck_assert_int_eq(m.graph->n_steps, 2 * c.depth + 2);
+    for (int i = 0; i < c.layout->n_streams; i++) /* both start as the embedding */
+        assert_same_value(&m, m.graph->steps[0].after[i], &m, m.graph->recs[0].out, "stream at the start", i);
     for (int k = 1; is_inner(m.graph, k); k++) {
         ck_assert_int_eq(m.graph->steps[k].layer, (k + 1) / 2);
         ck_assert_int_eq(m.graph->steps[k].sublayer, k % 2 ? NH_SUB_ATTN : NH_SUB_FFN);
@@ -623,6 +625,31 @@ START_TEST(norms_miscounted)
         if (rows != 1)
             ck_abort_msg("say in this test how many norms %s has", nh_layouts[i]->name);
     }
+}
+END_TEST
+
+/** Trained factors that are no gains of norms, in a layer: how many, and how many numbers each. */
+START_TEST(trained_factor_missing)
+{
+    enum { WIDTH = 16, HEADS = 4, DEPTH = 3 };
+    static const struct {
+        const char *layout;
+        int a_layer, size;
+    } factors[] = {{"rezero", 2, 1}, {"layerscale", 2, WIDTH}, {"normformer", 1, HEADS}, {"gpas", 2, 1}};
+    struct nh_config c = layout_config(_i, "--depth 3 --width 16 --heads 4");
+    struct nh_graph *g;
+    must(nh_graph_build(&g, &c, 1, 4, 8));
+    int found = 0, expected = 0, size = 0;
+    for (int i = 0; i < COUNT(factors); i++)
+        if (is_one(c.layout, factors[i].layout))
+            expected = DEPTH * factors[i].a_layer, size = factors[i].size;
+    for (int r = 0; r < g->n_recs; r++)
+        if (g->recs[r].op == NH_OP_GAIN || g->recs[r].op == NH_OP_SHRINK) {
+            ck_assert_int_eq((int)param_size(g, g->recs[r].par[0]), size);
+            found++;
+        }
+    ck_assert_int_eq(found, expected);
+    nh_graph_free(g);
 }
 END_TEST
 
@@ -979,20 +1006,45 @@ START_TEST(law_of_another_layout)
 }
 END_TEST
 
-/** Two independent tokens, uniform attention, ReLU: by hand. The FFN reads what attention has read, so that its outputs
- *  for the two tokens have the product Phi(0); behind attention their cosine would be 0.29. */
-START_TEST(parallel_branch_reads_the_other)
+/** Two independent tokens of mean square r0^2, uniform attention, ReLU. Attention makes of a Gram matrix Y with the
+ *  diagonal d and zeros beside it one with d, d/2 on the diagonal; the FFN makes d/2 of d. */
+START_TEST(law_by_hand)
 {
-    struct nh_config c =
-        config_of("--layout parallel --depth 2 --width 64 --seq 2 --ffn relu --qk-init 0 --pos nope --eps 1e-14");
-    const double gram[4] = {1, 0, 0, 1}, phi = 1 / (2 * M_PI);
-    const double first = 1 + 1 + 0.5, second = 1 + 0.5 + 0.5,
-                 product = 0 + 0.5 + phi; /* the Gram matrix after layer 1 */
-    const double cosine = product / sqrt(first * second);
-    double rms[4];
-    must(nh_law_rms(&c, gram, rms, NULL));
-    assert_near(rms[1], sqrt((first + second) / 2), 1e-9);
-    assert_near(rms[3], sqrt((first + second) / 2 + (1 + (1 + cosine) / 2) / 2 + 0.5), 1e-9);
+    const double product =
+        0.5 + 1 / (2 * M_PI); /* parallel: behind layer 1, of the two tokens; the FFN reads cosine 0 */
+    const double cosine = product / sqrt(2.5 * 2);
+    const struct {
+        const char *words;
+        double r0, q[4], second[4];
+    } cases[] = {
+        /* the FFN reads what attention has read: behind attention its tokens would have cosine 0.29, not 0 */
+        {"--layout parallel --depth 2",
+         1,
+         {1.75, 2.25, 2.25 + (1 + (1 + cosine) / 2) / 2, 2.75 + (1 + (1 + cosine) / 2) / 2},
+         {0}},
+        /* attention reads normed values of an unnormed stream, which the FFN's skip norms */
+        {"--layout hybridnorm --depth 1", 2, {4 + 0.75, 1.5}, {0}},
+        /* whatever the branch makes, what W_O and W2 read has RMS 1, and what they add ln 2L */
+        {"--layout subln --depth 1", 2, {4 + M_LN2, 4 + 2 * M_LN2}, {0}},
+        {"--layout normformer --depth 1", 2, {5, 6}, {0}},
+        /* the first branch reads the stream as it is embedded, the second one its norm */
+        {"--layout residual --depth 1", 2, {1, 1}, {4 + 3, 4 + 3 + 0.5}},
+        {"--layout layerscale --depth 1 --set lam=0.5", 2, {4 + 0.75 / 4, 4 + 1.25 / 4}, {0}},
+    };
+    for (int i = 0; i < COUNT(cases); i++) {
+        char words[160];
+        snprintf(words, sizeof words, "%s --width 64 --seq 2 --ffn relu --qk-init 0 --pos nope --eps 1e-14",
+                 cases[i].words);
+        const struct nh_config c = config_of(words);
+        const double r = cases[i].r0 * cases[i].r0, gram[4] = {r, 0, 0, r};
+        double rms[4], second[4];
+        must(nh_law_rms(&c, gram, rms, second));
+        for (int k = 0; k < 2 * c.depth; k++) {
+            assert_near(rms[k] * rms[k], cases[i].q[k], 1e-9);
+            if (c.layout->n_streams == 2)
+                assert_near(second[k] * second[k], cases[i].second[k], 1e-9);
+        }
+    }
 }
 END_TEST
 
@@ -1185,6 +1237,7 @@ int main(void)
     tcase_add_loop_test(tc, exit_of_another_equation, 0, n);
     tcase_add_test(tc, outer_norm_leaves_the_stream);
     tcase_add_test(tc, norms_miscounted);
+    tcase_add_loop_test(tc, trained_factor_missing, 0, n);
     tcase_add_loop_test(tc, gain_of_another_norm, 0, n);
     tcase_add_loop_test(tc, depth_gain_of_another_schedule, 0, 20);
     tcase_add_test(tc, post_fraction_loses_a_layer);
@@ -1193,7 +1246,7 @@ int main(void)
     tcase_add_loop_test(tc, qk_norm_lets_scores_grow, 0, 2 * n);
     tcase_add_loop_test(tc, parameter_without_gradient, 0, 2 * n);
     tcase_add_loop_test(tc, law_of_another_layout, 0, n);
-    tcase_add_test(tc, parallel_branch_reads_the_other);
+    tcase_add_test(tc, law_by_hand);
     tcase_add_loop_test(tc, half_precision_miscounted, 0, n);
     tcase_add_loop_test(tc, row_missing_in_a_run, 0, n);
     suite_add_tcase(suite, tc);
