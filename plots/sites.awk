@@ -146,7 +146,7 @@ BEGIN {
         if (c_total)
             total[p] += field[c_total]
         if (o > 0) {
-            over[i] = o > over[i] ? o : over[i]
+            over[i] = 1
             # What came first in the order of execution.
             g = direction == "bwd" ? -l : l
             v = direction == "bwd" ? -turn[p, s] : turn[p, s]
@@ -296,7 +296,7 @@ function mark(i, what_,    v) {
     if (what_ == "same")
         return i in there ? 1 : ""
     if (what_ ~ /^over/)
-        return i in over ? over[i] : ""
+        return i in over ? 1 : ""
     if (what_ == "nan_made")
         return i in nan_made ? 1 : ""
     if (what_ == "zero_made")

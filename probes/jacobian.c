@@ -87,7 +87,8 @@ static void hutchinson(const struct map *m, struct nh_pass *pass, struct nh_rows
     nh_set(rows, m->row, NH_LAYERS_JAC_FRO, fro);
     if (samples > 1) { /* error of the mean of squares, carried to its root */
         double variance = fmax(0, (sum_sq - samples * mean * mean) / (samples - 1));
-        nh_set(rows, m->row, NH_LAYERS_JAC_FRO_SE, fro > 0 ? sqrt(variance / samples) / (2 * fro) : 0);
+        double se = fro > 0 ? sqrt(variance / samples) / (2 * fro) : 0;
+        nh_set(rows, m->row, NH_LAYERS_JAC_FRO_SE, isfinite(fro) ? se : (double)NAN);
     }
     free(z), free(jz), gsl_rng_free(rng);
 }
@@ -147,7 +148,7 @@ static int spectrum(const struct map *m, struct nh_pass *pass, struct nh_singula
     gsl_vector *s = gsl_vector_alloc(n), *work = gsl_vector_alloc(n);
     double *e = numbers(n), *column = numbers(n);
     if (!j || !v || !s || !work)
-        return nh_fail(NH_FAILED, "out of memory for the spectrum; try a smaller --width, --seq or --batch");
+        abort(); /* n is at most SPECTRUM_MAX */
     for (size_t c = 0; c < n; c++) {
         memset(e, 0, n * sizeof *e);
         e[c] = 1;
@@ -248,6 +249,14 @@ static double passes(const struct nh_config *config)
     return 2 * (config->jac_samples + 2.0 * config->jac_iterations);
 }
 
+/** One pass a thread (the long map's is the largest) and the vectors of Hutchinson and Lanczos. */
+static double memory(const struct nh_config *config, const struct nh_graph *g)
+{
+    double state = (double)g->n_streams * g->rows * config->width;
+    double pass = (double)nh_core_for(g)->pass_memory(g, 1, g->head_rec, AT_ONCE);
+    return config->threads * (pass + sizeof(double) * state * (2 * AT_ONCE + 2 * config->jac_iterations + 1));
+}
+
 const struct nh_probe nh_probe_jacobian = {
     .name = "jacobian",
     .aliases = (const char *const[]){"jac", NULL},
@@ -256,5 +265,6 @@ const struct nh_probe nh_probe_jacobian = {
     .columns = "jac_fro jac_fro_se jac_spec; --spectrum: spectrum.csv",
     .by_default = true,
     .passes = passes,
+    .memory = memory,
     .measure = measure,
 };

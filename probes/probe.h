@@ -54,8 +54,11 @@ struct nh_probe {
     bool by_default;            /**< runs without being asked for */
     bool needs_backward;        /**< gradients must have been computed */
     bool needs_shadow;          /**< the fp64 twin must have run */
+    bool needs_law;             /**< reads rms_theory */
     /** Forward passes that its work amounts to, for --dry-run; NULL = next to none. */
     double (*passes)(const struct nh_config *config);
+    /** Bytes that it takes beside the model; NULL = next to none. */
+    double (*memory)(const struct nh_config *config, const struct nh_graph *g);
     int (*measure)(const struct nh_view *view, struct nh_rows *rows);
 };
 

@@ -38,5 +38,6 @@ const struct nh_probe nh_probe_rms = {
     .what = "size of the residual stream and of the branches: root mean square over all tokens and channels, in double",
     .columns = "rms rms_theory max_abs kurtosis token_cos branch_rms branch_raw_rms",
     .by_default = true,
+    .needs_law = true,
     .measure = measure,
 };

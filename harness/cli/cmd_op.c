@@ -110,7 +110,7 @@ int nh_op_param(struct nh_op_build *b, int i, int rows, int cols)
     const enum nh_role role = b->op->tensors[i].role;
     const int site = site_of(b->g, i, role);
     return nh_graph_param(
-        b->g, &(struct nh_param){.rows = rows, .cols = cols, .role = role, .site = site, .cast_site = site});
+        b->g, &(struct nh_param){.rows = rows, .cols = cols, .role = role, .site = site});
 }
 
 static int add_input(struct nh_op_build *b, int i)
@@ -148,7 +148,7 @@ static int build(struct job *job)
     nh_graph_close(b->g);
     job->core = b->op->unrounded ? &nh_core_f64 : nh_core_for(b->g);
     const double y = (double)b->g->rows * b->g->values[b->out].cols * sizeof(double); /* as it is read */
-    const double need = (double)job->core->memory(b->g, b->q->gradients) + y, have = (double)nh_memory_available();
+    const double need = (double)job->core->memory(b->g, 1, b->q->gradients) + y, have = (double)nh_memory_available();
     if (need > have)
         return nh_fail(NH_FAILED,
                        "%s on '%s' needs %.1f GiB of memory, and %.1f GiB are free; give it fewer rows or columns",

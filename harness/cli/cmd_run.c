@@ -49,9 +49,6 @@ static int begin(struct nh_run *run)
     if (status)
         return status;
     c->seq = run->data->seq, c->batch = run->data->batch, c->vocab = run->data->vocab;
-    if ((double)c->seq * c->batch * fmax(c->vocab, c->width * fmax(4, c->ffn_mult)) > INT32_MAX)
-        return nh_fail(NH_USAGE, "batch %d x seq %d x the widest layer is more than this program counts; try a smaller --batch "
-                                 "or --seq", c->batch, c->seq);
     char extra[64];
     snprintf(extra, sizeof extra, "%016llx/%d", (unsigned long long)run->data->digest, NH_NUMERICS_VERSION);
     nh_options_hash(&run->options, extra, run->id);
@@ -96,6 +93,26 @@ static void estimate(const struct nh_run *run, const struct nh_graph *g, double 
            c->threads);
 }
 
+/** True where some probe asks for the law and the layout has one. */
+static bool wants_law(const struct nh_config *c)
+{
+    bool asked = false;
+    for (int i = 0; nh_probes[i]; i++)
+        asked |= (c->probes >> i & 1) && nh_probes[i]->needs_law;
+    return asked && c->layout->law_term;
+}
+
+/** Bytes that probes and the law take beside the model. */
+static double probe_memory(const struct nh_config *c, const struct nh_graph *g)
+{
+    enum { LAW_MATRICES = 8 };
+    double bytes = wants_law(c) ? LAW_MATRICES * sizeof(double) * (double)g->seq * g->seq : 0;
+    for (int i = 0; nh_probes[i]; i++)
+        if (c->probes >> i & 1 && nh_probes[i]->memory)
+            bytes += nh_probes[i]->memory(c, g);
+    return bytes;
+}
+
 /** Refuses what cannot fit, before anything is allocated or written; with --dry-run tells what it would take. */
 static int check_size(const struct nh_run *run)
 {
@@ -106,10 +123,10 @@ static int check_size(const struct nh_run *run)
     int status = nh_graph_build(&g, c, c->batch, c->seq, c->vocab);
     double need = 0, have = (double)nh_memory_available();
     if (!status)
-        need = (double)nh_model_memory(g, run->backward);
+        need = (double)nh_model_memory(g, c->threads, run->backward) + probe_memory(c, g);
     if (!status && any_probe(c, true)) {
         status = nh_graph_build(&t, &twin, c->batch, c->seq, c->vocab);
-        need += status ? 0 : (double)nh_model_memory(t, false);
+        need += status ? 0 : (double)nh_model_memory(t, c->threads, false);
     }
     if (!status && c->dry_run)
         estimate(run, g, need);
@@ -138,21 +155,6 @@ static int make_models(struct nh_run *run)
     return status;
 }
 
-/** A cotangent of unit variance at the exit value. */
-static double *random_cotangent(const struct nh_run *run)
-{
-    const struct nh_graph *g = run->model.graph;
-    size_t n = (size_t)g->rows * (size_t)g->values[g->exit_value].cols;
-    double *u = malloc(n * sizeof *u);
-    gsl_rng *rng = nh_rng_new(run->options.config.seed, UINT64_C(2) << 32, 0);
-    if (!u || !rng)
-        abort();
-    for (size_t i = 0; i < n; i++)
-        u[i] = nh_rng_normal(rng);
-    gsl_rng_free(rng);
-    return u;
-}
-
 static void run_models(struct nh_run *run)
 {
     const struct nh_config *c = &run->options.config;
@@ -166,7 +168,11 @@ static void run_models(struct nh_run *run)
         return;
     stage("backward");
     if (c->cotangent_random) {
-        double *u = random_cotangent(run);
+        size_t n = (size_t)m->graph->rows * (size_t)c->width;
+        double *u = malloc(n * sizeof *u);
+        if (!u)
+            abort(); /* beside an arena a thousand times as large */
+        nh_model_cotangent(m, c->seed, u);
         m->core->backward(m->exec, 1, u); /* unit variance needs no scale, and times 65536 it would leave fp16 */
         free(u);
     } else {
@@ -175,36 +181,30 @@ static void run_models(struct nh_run *run)
     }
 }
 
-/** The layout's law on the measured input: mean Gram matrix of the stream that enters layer 1. */
+/** The layout's law on the measured input, by row. */
 static int law(struct nh_run *run)
 {
     const struct nh_config *c = &run->options.config;
     const struct nh_graph *g = run->model.graph;
-    size_t seq = (size_t)g->seq, width = (size_t)c->width, n = (size_t)g->rows * width;
-    double *x = malloc(n * sizeof *x), *gram = calloc(seq * seq, sizeof *gram);
-    int n_rows = g->n_steps * NH_STREAMS;
-    double *rms = malloc(2 * (size_t)n_rows * sizeof *rms); /* the law of either stream */
-    run->rms_theory = malloc((size_t)n_rows * sizeof *rms);
-    int status = x && gram && rms && run->rms_theory ? NH_OK : nh_fail(NH_FAILED, "out of memory for the law of the stream");
-    if (!status) {
-        run->model.core->read(run->model.exec, g->steps[0].after[0], x);
-        for (size_t b = 0; b < (size_t)g->batch; b++)
-            for (size_t t = 0; t < seq; t++)
-                for (size_t u = 0; u <= t; u++) {
-                    double s = 0;
-                    for (size_t i = 0; i < width; i++)
-                        s += x[(b * seq + t) * width + i] * x[(b * seq + u) * width + i];
-                    gram[t * seq + u] += s / (double)width / g->batch;
-                    gram[u * seq + t] = gram[t * seq + u];
-                }
+    int n_rows = g->n_steps * NH_STREAMS, status = NH_OK;
+    run->rms_theory = malloc((size_t)n_rows * sizeof *run->rms_theory);
+    if (!run->rms_theory)
+        return nh_fail(NH_FAILED, "out of memory for the law of the stream; try a smaller --depth");
+    for (int k = 0; k < n_rows; k++)
+        run->rms_theory[k] = (double)NAN;
+    if (!wants_law(c))
+        return NH_OK;
+    double *gram = malloc((size_t)g->seq * (size_t)g->seq * sizeof *gram);
+    double *rms = malloc(2 * (size_t)n_rows * sizeof *rms); /* of either stream */
+    status = gram && rms ? nh_model_gram(&run->model, gram) : nh_fail(NH_FAILED, "out of memory for the law; try a smaller --seq");
+    if (!status)
         status = nh_law_rms(c, gram, rms, rms + n_rows);
-        for (int k = 0; k < n_rows; k++) { /* neither the embedding nor what the final norm gives is in the law */
-            int step = k / NH_STREAMS, sublayer = c->layout->block ? 2 * step - 1 : step - 1;
-            bool known = !status && step > 0 && step < g->n_steps - 1;
-            run->rms_theory[k] = known ? rms[k % NH_STREAMS * n_rows + sublayer] : (double)NAN;
-        }
+    /* neither the embedding nor what the final norm gives is in the law */
+    for (int k = NH_STREAMS; k < n_rows - NH_STREAMS && !status; k++) {
+        int step = k / NH_STREAMS, sublayer = c->layout->block ? 2 * step - 1 : step - 1;
+        run->rms_theory[k] = rms[k % NH_STREAMS * n_rows + sublayer];
     }
-    free(x), free(gram), free(rms);
+    free(gram), free(rms);
     return status;
 }
 

@@ -51,7 +51,6 @@ static int param(struct nh_builder *b, const char *name, int cols, int n_parts, 
         p.rows += parts[i].rows;
     }
     p.site = site(b, gradient_site, role);
-    p.cast_site = site(b, NH_SITE_CAST, role);
     return nh_graph_param(b->g, &p);
 }
 
@@ -324,11 +323,15 @@ static void step(struct nh_builder *b, const nh_val *before, int first_rec, cons
         abort();
     g->steps = more;
     struct nh_step *s = &g->steps[g->n_steps++];
-    *s = (struct nh_step){.layer = b->layer, .sublayer = b->sublayer, .first_rec = first_rec, .end_rec = g->n_recs, .raw = b->raw};
+    /* a block has no one output of a branch, and no one addition where it adds more than once to a stream */
+    bool block = b->sublayer == NH_SUB_BLOCK;
+    int n_added = block && b->n_added > n ? 0 : b->n_added;
+    *s = (struct nh_step){.layer = b->layer, .sublayer = b->sublayer, .first_rec = first_rec, .end_rec = g->n_recs,
+                          .raw = block ? -1 : b->raw};
     for (int i = 0; i < NH_STREAMS; i++) {
         s->before[i] = before ? before[i] : -1;
         s->after[i] = i < n ? after[i] : -1;
-        s->branch[i] = i < b->n_added ? b->branch[i] : -1;
+        s->branch[i] = i < n_added ? b->branch[i] : -1;
         if (i < n)
             g->values[after[i]].watched = true;
     }

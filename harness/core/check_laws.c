@@ -4,7 +4,6 @@
 #include "harness/core/err.h"
 #include "harness/core/law.h"
 #include "harness/core/model.h"
-#include "harness/core/rng.h"
 
 #include <assert.h>
 #include <math.h>
@@ -44,28 +43,6 @@ static double mean_square(const struct nh_model *m, nh_val v)
     return x.sum_sq / x.n;
 }
 
-/** Mean over the batch of the T x T matrices x_t . x_u / width of the stream that enters layer 1; to be freed. */
-static double *input_gram(const struct nh_model *m)
-{
-    const struct nh_graph *g = m->graph;
-    const nh_val v = g->steps[0].after[0];
-    const size_t seq = (size_t)g->seq, width = (size_t)g->values[v].cols, batch = (size_t)g->batch;
-    double *x = numbers(batch * seq * width), *gram = numbers(seq * seq);
-    m->core->read(m->exec, v, x);
-    for (size_t b = 0; b < batch; b++)
-        for (size_t t = 0; t < seq; t++)
-            for (size_t u = 0; u <= t; u++) {
-                const double *xt = x + (b * seq + t) * width, *xu = x + (b * seq + u) * width;
-                double s = 0;
-                for (size_t i = 0; i < width; i++)
-                    s += xt[i] * xu[i];
-                gram[t * seq + u] += s / (double)(width * batch);
-                gram[u * seq + t] = gram[t * seq + u];
-            }
-    free(x);
-    return gram;
-}
-
 static int run_forward(const struct nh_config *config, uint64_t seed, int back, int stream, double *rms, double *law)
 {
     struct nh_config c = *config;
@@ -78,8 +55,10 @@ static int run_forward(const struct nh_config *config, uint64_t seed, int back, 
     const int sublayer = c.layout->block ? 2 * step - 1 : step - 1;
     const nh_val x = m.graph->steps[step].after[stream];
     assert(step > 0 && x >= 0);
-    double *gram = input_gram(&m), *laws = numbers(4 * (size_t)c.depth);
-    status = nh_law_rms(&c, gram, laws, laws + 2 * c.depth);
+    double *gram = numbers((size_t)c.seq * (size_t)c.seq), *laws = numbers(4 * (size_t)c.depth);
+    status = nh_model_gram(&m, gram);
+    if (!status)
+        status = nh_law_rms(&c, gram, laws, laws + 2 * c.depth);
     *rms = sqrt(mean_square(&m, x));
     *law = laws[stream * 2 * c.depth + sublayer];
     free(gram), free(laws);
@@ -135,11 +114,7 @@ static int run_backward(const struct nh_config *config, uint64_t seed, struct ba
     const int sublayers = g->n_steps - 2; /* neither the embedding nor the exit */
     const size_t n = (size_t)g->rows * (size_t)g->values[g->exit_value].cols;
     double *u = numbers(n);
-    struct nh_rng_state state;
-    const gsl_rng rng = {nh_rng_type, &state};
-    nh_rng_start(&rng, seed, UINT64_C(2) << 32, 0); /* as --cotangent random */
-    for (size_t i = 0; i < n; i++)
-        u[i] = nh_rng_normal(&rng);
+    nh_model_cotangent(&m, seed, u); /* as --cotangent random */
     m.core->backward(m.exec, 1, u);
     for (int i = 0; i <= QUARTERS; i++) {
         const int step = c.depth * i / QUARTERS * (sublayers / c.depth);

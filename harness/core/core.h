@@ -17,8 +17,10 @@ struct nh_moments {
 
 struct nh_core {
     int bits;
-    /** Memory in bytes that create() will take. */
-    size_t (*memory)(const struct nh_graph *g, bool gradients);
+    /** Bytes that create() will take. */
+    size_t (*memory)(const struct nh_graph *g, int threads, bool gradients);
+    /** Bytes of a derivative pass over operations [first, end), for n vectors at a time. */
+    size_t (*pass_memory)(const struct nh_graph *g, int first, int end, int n);
     /** gradients: backward() will be called. NH_FAILED where memory is short. */
     int (*create)(struct nh_exec **out, const struct nh_graph *g, int threads, bool gradients);
     void (*destroy)(struct nh_exec *x);

@@ -109,7 +109,7 @@ static void free_lanes(struct lane *lanes, int n)
     free(lanes);
 }
 
-static size_t memory(const struct nh_graph *g, bool gradients)
+static size_t memory(const struct nh_graph *g, int threads, bool gradients)
 {
     size_t numbers = place_values(g, NULL) + g->n_weights + g->n_aux, lane, flags;
     lane_need(g, &lane, &flags);
@@ -120,7 +120,18 @@ static size_t memory(const struct nh_graph *g, bool gradients)
         numbers += g->n_weights + place_pass(g, 0, g->n_recs, NULL, 0, true, at);
         free(at);
     }
-    return (numbers + 2 * lane) * sizeof(real);
+    return (numbers + (size_t)threads * lane) * sizeof(real);
+}
+
+static size_t pass_memory(const struct nh_graph *g, int first, int end, int n)
+{
+    size_t lane, flags, *at = malloc(((size_t)g->n_values + 1) * sizeof *at);
+    if (!at)
+        abort();
+    lane_need(g, &lane, &flags);
+    size_t numbers = place_pass(g, first, end, NULL, 0, false, at);
+    free(at);
+    return (numbers * (size_t)n + lane) * sizeof(real);
 }
 
 static void destroy(struct nh_exec *x)
@@ -179,7 +190,7 @@ static int create(struct nh_exec **out, const struct nh_graph *g, int threads, b
     if (!ok) {
         destroy(x);
         return nh_fail(NH_FAILED, "out of memory for the model (%.1f GiB); try a smaller --depth, --width, --batch or --seq",
-                       (double)memory(g, gradients) / 0x1p30);
+                       (double)memory(g, threads, gradients) / 0x1p30);
     }
     lane_need(g, &x->lane_size, &x->lane_flags);
     x->lanes = make_lanes(x, threads);
@@ -569,6 +580,7 @@ static bool nonfinite(const struct nh_exec *x, int first_rec, int end)
 const struct nh_core NH_T(nh_core) = {
     .bits = NH_REAL_BITS,
     .memory = memory,
+    .pass_memory = pass_memory,
     .create = create,
     .destroy = destroy,
     .set_param = set_param,

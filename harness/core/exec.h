@@ -6,10 +6,17 @@
 #include "harness/core/core.h"
 #include "harness/core/real.h"
 
-/** Scratch of one thread: no operation allocates. */
+/** The two addends of a sum of cotangents while it is stored; put is NULL where it is known to be finite. */
+struct addends {
+    const real *before, *put;
+    size_t before_ld, cols, row0, col0;
+};
+
+/** Scratch of one thread: operations on healthy numbers do not allocate. */
 struct lane {
     real *buf;      /**< lane_size numbers */
     unsigned char *flags; /**< non-finite flags of columns, lane_flags of them */
+    struct addends addends;
 };
 
 struct nh_exec {
@@ -134,7 +141,8 @@ static inline real *pass_ptr(const struct nh_pass *p, nh_val v, int s, int row)
 
 /** Rounds rows x cols of p (row stride ld) to fmt and adds what it sees to the counters of (site, direction). row0, col0: place of
  *  p[0] in the tensor of `width` columns that the flat index speaks of. bad: the tensor's count of non-finite values, or NULL.
- *  statistics: overflows of row statistics, to be counted at the same site. counted = false: rounds only. */
+ *  statistics: overflows of row statistics, to be counted at the same site. counted = false: rounds only.
+ *  Returns how many stored values are not finite. */
 struct store {
     const struct unit *u;
     int site;
@@ -150,7 +158,7 @@ struct store {
     uint64_t statistics, zero_made;
     size_t statistics_row; /**< the first row whose statistics overflowed */
 };
-void NH_T(nh_store)(const struct store *s);
+uint64_t NH_T(nh_store)(const struct store *s);
 
 /** The same in two steps, where an operation stores many short rows at one site. */
 struct tally {

@@ -51,8 +51,7 @@ struct nh_param {
     int layer, rows, cols, n_parts;
     struct nh_part part[3];
     enum nh_role role;
-    int site;      /**< where its gradient is counted; its cast is counted at cast_site */
-    int cast_site;
+    int site;      /**< where its gradient is counted */
     size_t offset; /**< in values, from the start of all parameters */
 };
 

@@ -2,10 +2,12 @@
 #include "harness/core/model.h"
 #include "harness/core/err.h"
 #include "harness/core/init.h"
+#include "harness/core/rng.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 static size_t param_size(const struct nh_param *p)
@@ -120,9 +122,44 @@ void nh_config_shadow(struct nh_config *shadow, const struct nh_config *config)
     shadow->cast_before_gain = false;
 }
 
-size_t nh_model_memory(const struct nh_graph *g, bool gradients)
+size_t nh_model_memory(const struct nh_graph *g, int threads, bool gradients)
 {
-    return nh_core_for(g)->memory(g, gradients);
+    return nh_core_for(g)->memory(g, threads, gradients);
+}
+
+int nh_model_gram(const struct nh_model *m, double *gram)
+{
+    const struct nh_graph *g = m->graph;
+    nh_val v = g->recs[0].out;
+    size_t seq = (size_t)g->seq, width = (size_t)g->values[v].cols, n = (size_t)g->rows * width;
+    double *x = malloc(n * sizeof *x);
+    if (!x)
+        return nh_fail(NH_FAILED, "out of memory for the law of the stream; try a smaller --seq or --width");
+    m->core->read(m->exec, v, x);
+    memset(gram, 0, seq * seq * sizeof *gram);
+    for (size_t b = 0; b < (size_t)g->batch; b++)
+        for (size_t t = 0; t < seq; t++)
+            for (size_t u = 0; u <= t; u++) {
+                const double *xt = x + (b * seq + t) * width, *xu = x + (b * seq + u) * width;
+                double s = 0;
+                for (size_t i = 0; i < width; i++)
+                    s += xt[i] * xu[i];
+                gram[t * seq + u] += s / (double)width / g->batch;
+                gram[u * seq + t] = gram[t * seq + u];
+            }
+    free(x);
+    return NH_OK;
+}
+
+void nh_model_cotangent(const struct nh_model *m, uint64_t seed, double *u)
+{
+    const struct nh_graph *g = m->graph;
+    size_t n = (size_t)g->rows * (size_t)g->values[g->exit_value].cols;
+    struct nh_rng_state state;
+    gsl_rng rng = {nh_rng_type, &state};
+    nh_rng_start(&rng, seed, UINT64_C(2) << 32, 0);
+    for (size_t i = 0; i < n; i++)
+        u[i] = nh_rng_normal(&rng);
 }
 
 size_t nh_memory_available(void)

@@ -21,8 +21,14 @@ void nh_model_destroy(struct nh_model *m);
 void nh_config_shadow(struct nh_config *shadow, const struct nh_config *config);
 
 /** Bytes that the model would take, and what the machine can give now. */
-size_t nh_model_memory(const struct nh_graph *g, bool gradients);
+size_t nh_model_memory(const struct nh_graph *g, int threads, bool gradients);
 size_t nh_memory_available(void);
+
+/** Mean over the batch of the T x T Gram matrices x_t . x_u / width of the stream that enters layer 1; row-major. */
+int nh_model_gram(const struct nh_model *m, double *gram);
+
+/** Fills u with a cotangent of unit variance for the exit value. */
+void nh_model_cotangent(const struct nh_model *m, uint64_t seed, double *u);
 
 /** Numbers of a graph's parameters, gains and biases included. */
 size_t nh_graph_parameters(const struct nh_graph *g);

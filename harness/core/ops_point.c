@@ -288,7 +288,7 @@ static void gain_fwd(const struct unit *u)
     store_rows(u, b, depends_gain);
 }
 
-/** The sum for a parameter runs over all rows, in double, on one unit behind the row units. */
+/** The sum for a parameter runs over all rows on one unit behind the row units. */
 static int gain_vjp_units(const struct nh_exec *x, const struct nh_rec *r, const struct nh_pass *p)
 {
     return row_units_vjp(x, r, p) + p->counted;
@@ -307,18 +307,18 @@ static unsigned depends_sums(const struct unit *u, size_t row, size_t col)
 }
 
 /** Gradient of the parameter: factor times the sum of dy x over rows and the columns that share it. */
-static void sum_gradient(const struct unit *u, int width, double factor)
+static void sum_gradient(const struct unit *u, int width, real factor)
 {
     int cols = value_of(u->x, u->r->out)->cols;
     real *dg = wgrad_ptr(u->x, u->r->par[0]);
     for (int k = 0; k < cols / width; k++) {
-        double sum = 0;
+        real sum = 0;
         for (int i = 0; i < u->x->g->rows; i++) {
             const real *dy = pass_ptr(u->p, u->r->out, 0, i) + k * width, *x = row_ptr(u->x, u->r->in[0], i) + k * width;
             for (int c = 0; c < width; c++)
-                sum += (double)dy[c] * (double)x[c];
+                sum += dy[c] * x[c];
         }
-        dg[k] = (real)(factor * sum);
+        dg[k] = factor * sum;
     }
     NH_T(nh_wgrad_done)(u, 0, 0, 1, 0, cols / width, depends_sums);
 }
@@ -359,7 +359,7 @@ static void shrink_vjp(const struct unit *u)
 {
     const struct nh_rec *r = u->r;
     if (u->index >= row_units_vjp(u->x, r, u->p)) {
-        sum_gradient(u, value_of(u->x, r->out)->cols, -(double)silu_slope(*weight_ptr(u->x, r->par[0])));
+        sum_gradient(u, value_of(u->x, r->out)->cols, -silu_slope(*weight_ptr(u->x, r->par[0])));
         return;
     }
     struct rows b = rows_of(u);

@@ -17,7 +17,6 @@ typedef double real;
 #define nh_round_real   nh_round_f64
 #define nh_dot_real     nh_dot_round_f64
 #define cblas_gemm_real cblas_dgemm
-#define R_MIN           DBL_MIN
 #define r_sqrt          sqrt
 #define r_abs           fabs
 #define r_log           log
@@ -27,7 +26,6 @@ typedef float real;
 #define nh_round_real   nh_round_f32
 #define nh_dot_real     nh_dot_round
 #define cblas_gemm_real cblas_sgemm
-#define R_MIN           FLT_MIN
 #define r_sqrt          sqrtf
 #define r_abs           fabsf
 #define r_log           logf

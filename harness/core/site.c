@@ -40,7 +40,7 @@ const char *const nh_site_helps[] = {
     [NH_SITE_NORM_FINAL] = "output of the norm before the head",
     [NH_SITE_LOGITS] = "logits",
     [NH_SITE_LOSS] = "negative log-likelihood of each token",
-    [NH_SITE_CAST] = "a value or a weight that goes from one format to another",
+    [NH_SITE_CAST] = "a value that goes from one format to another",
     [NH_SITE_COUNT] = NULL,
 };
 

@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <omp.h>
+#include <stdlib.h>
 
 struct bad {
     const struct store *s;
@@ -93,11 +94,12 @@ void NH_T(nh_tally_commit)(const struct store *s, const struct tally *t)
     }
 }
 
-void NH_T(nh_store)(const struct store *s)
+uint64_t NH_T(nh_store)(const struct store *s)
 {
     struct tally t = NH_T(nh_tally_zero)();
     NH_T(nh_tally)(s, &t);
     NH_T(nh_tally_commit)(s, &t);
+    return t.nonfinite;
 }
 
 struct store NH_T(nh_output)(const struct unit *u, int r0, int r1, depends_fn *depends)
@@ -117,37 +119,51 @@ real *NH_T(nh_cotangent)(const struct unit *u, nh_val v, struct rows rows, real 
     return add ? scratch : pass_ptr(u->p, v, rows.s, rows.r0) + rows.c0;
 }
 
-/** A sum of two contributions: what is not finite was brought if either was anywhere not finite, else made by the sum. */
+/** A sum of two contributions: its inputs are the two addends at this place. */
 static unsigned depends_sum(const struct unit *u, size_t row, size_t col)
 {
-    (void)row, (void)col;
-    unsigned f = 0;
-    for (int i = 0; i < 3; i++)
-        if (u->r->in[i] >= 0 && u->x->bad_grad[value_of(u->x, u->r->in[i])->base])
-            f = HAS_INF | HAS_NAN;
-    return f;
+    const struct addends *a = &u->lane->addends;
+    size_t r = row - a->row0, c = col - a->col0;
+    unsigned f = flags_of(a->before + r * a->before_ld + c, 1, 1);
+    return a->put ? f | flags_of(a->put + r * a->cols + c, 1, 1) : f;
+}
+
+/** sum += put over rows x cols, rounded again; `put` becomes the sum before it is copied, so that both addends are there when
+ *  it is asked who made an inf. broken: put has values that are not finite. */
+static void add_contribution(const struct unit *u, struct store *s, real *sum, size_t sum_ld, bool broken)
+{
+    real *put = s->p, *copy = NULL;
+    size_t cols = s->cols;
+    if (broken) { /* rare: only now does the contribution have to be looked at again */
+        copy = malloc(s->rows * cols * sizeof *copy);
+        for (size_t i = 0; copy && i < s->rows; i++)
+            memcpy(copy + i * cols, put + i * s->ld, cols * sizeof *copy);
+    }
+    u->lane->addends = (struct addends){sum, copy, sum_ld, cols, s->row0, s->col0};
+    for (size_t i = 0; i < s->rows; i++)
+#pragma omp simd
+        for (size_t j = 0; j < cols; j++)
+            put[i * s->ld + j] += sum[i * sum_ld + j];
+    s->stage = 1, s->depends = depends_sum, s->product = false;
+    if (u->p->counted)
+        NH_T(nh_store)(s);
+    for (size_t i = 0; i < s->rows; i++)
+        memcpy(sum + i * sum_ld, put + i * s->ld, cols * sizeof *sum);
+    free(copy);
 }
 
 void NH_T(nh_cotangent_done)(const struct unit *u, nh_val v, struct rows rows, real *put, size_t ld, depends_fn *depends,
                              bool product)
 {
     const struct nh_value *w = value_of(u->x, v);
-    size_t n = (size_t)(rows.r1 - rows.r0), cols = (size_t)(rows.c1 ? rows.c1 - rows.c0 : w->cols);
-    struct store s = {.u = u, .site = w->site, .direction = NH_BWD, .fmt = nh_grad_fmt(u->x->g, w->role), .p = put, .rows = n,
-                      .cols = cols, .ld = ld, .row0 = (size_t)rows.r0, .col0 = (size_t)rows.c0, .width = (size_t)w->cols,
-                      .bad = &u->x->bad_grad[w->base], .depends = depends, .product = product, .counted = true};
-    if (u->p->counted)
-        NH_T(nh_store)(&s);
-    if (!u->p->seen[v])
-        return;
-    real *sum = pass_ptr(u->p, v, rows.s, rows.r0) + rows.c0;
-    for (size_t i = 0; i < n; i++)
-#pragma omp simd
-        for (size_t j = 0; j < cols; j++)
-            sum[i * (size_t)w->ld + j] += put[i * ld + j];
-    s.p = sum, s.ld = (size_t)w->ld, s.stage = 1, s.depends = depends_sum, s.product = false;
-    if (u->p->counted)
-        NH_T(nh_store)(&s);
+    size_t cols = (size_t)(rows.c1 ? rows.c1 - rows.c0 : w->cols);
+    struct store s = {.u = u, .site = w->site, .direction = NH_BWD, .fmt = nh_grad_fmt(u->x->g, w->role), .p = put,
+                      .rows = (size_t)(rows.r1 - rows.r0), .cols = cols, .ld = ld, .row0 = (size_t)rows.r0,
+                      .col0 = (size_t)rows.c0, .width = (size_t)w->cols, .bad = &u->x->bad_grad[w->base], .depends = depends,
+                      .product = product, .counted = true};
+    bool broken = u->p->counted && NH_T(nh_store)(&s) > 0;
+    if (u->p->seen[v])
+        add_contribution(u, &s, pass_ptr(u->p, v, rows.s, rows.r0) + rows.c0, (size_t)w->ld, broken);
 }
 
 void NH_T(nh_wgrad_done)(const struct unit *u, int i, int r0, int r1, int c0, int c1, depends_fn *depends)

@@ -72,6 +72,22 @@ START_TEST(bad_figures_pass)
 }
 END_TEST
 
+/** x' = x + f(c N(x)) with c = NaN. */
+static void broken(struct nh_builder *b, const struct nh_pos *pos, const double *knobs, nh_val *x)
+{
+    (void)pos, (void)knobs;
+    *x = nh_add(b, *x, nh_branch(b, nh_scale(b, nh_norm(b, NH_N1, *x, 1), (double)NAN)));
+}
+
+START_TEST(nan_passes_the_check)
+{
+    static const struct nh_layout layout = {.name = "broken", .n_streams = 1, .sublayer = broken, .exit = nh_exit_norm};
+    struct nh_check c;
+    ck_assert_int_eq(nh_check_layout(&layout, &c), NH_OK);
+    ck_assert(!nh_check_good(&c));
+}
+END_TEST
+
 static double dot(const double *a, const double *b, size_t n)
 {
     double s = 0;
@@ -190,6 +206,7 @@ int main(void)
     tcase_add_test(tc, operation_left_out);
     tcase_add_loop_test(tc, wrong_derivative_of_a_layout, 0, n_layouts());
     tcase_add_test(tc, bad_figures_pass);
+    tcase_add_test(tc, nan_passes_the_check);
     tcase_add_loop_test(tc, adjoint_identity_is_blind, 0, n_layouts());
     tcase_add_test(tc, derivative_at_another_point);
     tcase_add_test(tc, cast_stops_the_derivative);

@@ -328,15 +328,16 @@ START_TEST(scaled_init_follows_its_law)
 {
     static struct stream s[SEEDS];
     struct nh_config c = config_of("--layout pre --depth 60 --branches ffn --init gpt2");
-    double mean = 0, law = 0;
+    double mean = 0, law = 0, start = 0;
 #pragma omp parallel for schedule(dynamic)
     for (int seed = 0; seed < SEEDS; seed++)
         run(&c, seed, LAW, &s[seed]);
     for (int seed = 0; seed < SEEDS; seed++)
-        mean += sqrt(s[seed].q[60]) / SEEDS, law += sqrt(s[seed].law[60]) / SEEDS;
-    printf("# gpt2 init, pre, FFN only, L 60: RMS %.5f, law %.5f, at the start %.5f\n", mean, law, sqrt(s[0].q[0]));
+        mean += sqrt(s[seed].q[60]) / SEEDS, law += sqrt(s[seed].law[60]) / SEEDS, start += s[seed].q[0] / SEEDS;
+    printf("# gpt2 init, pre, FFN only, L 60: RMS %.5f, law %.5f, at the start %.5f\n", mean, law, sqrt(start));
     ck_assert_double_eq_tol(mean, law, 0.05 * law);
-    ck_assert_double_ge(law, 1.5 * sqrt(s[0].q[0])); /* it has grown: the law has something to say */
+    /* mean square of such a branch by an independent program: 2.38e-5; eps takes a little from the first ones */
+    ck_assert_double_eq_tol(law, sqrt(start + 60 * 2.38e-5), 0.02 * law);
 }
 END_TEST
 
