@@ -14,7 +14,7 @@ x_low = 0
 x_high = x_max > 0 ? x_max : 1
 logarithmic_x = 0
 set xrange [x_low : x_high]
-if (x_high <= 12) {
+if (x_high * panels <= 16) {
     set xtics 1
 }
 law = 0
@@ -28,6 +28,16 @@ do for [i = 1:n] {
 legend(i) = name[i] . (ends ? sprintf(': %s, %s', number(final[i]), number(final[n + i])) : '')
 
 # Kinds of sublayers side by side, a row for each norm, the key below.
+array order[panels]
+placed = 0
+do for [kind in 'attn ffn block'] {
+    do for [p = 1:panels] {
+        if (panel_name[p] eq kind) {
+            placed = placed + 1
+            order[placed] = p
+        }
+    }
+}
 what(p) = panel_name[p] eq 'attn' ? 'attention' : panel_name[p] eq 'ffn' ? 'FFN' : panel_name[p]
 load 'plots/legend.gpi'
 legend_columns = int(106 / (longest_text + 7))
@@ -41,22 +51,23 @@ beside = 0.025
 below_ = 0.035
 top = 1 - 0.20 / tall
 high_ = (top - legend_top - 0.17 / tall - below_) / 2
-wide = (0.98 - left - beside * (panels - 1)) / panels
+wide = (0.98 - left - beside * (placed - 1)) / placed
 set key off
 do for [k = 1:2] {
     logarithmic = set_log eq 'yes' || (set_log eq 'auto' && y_max[k] > 5 * y_pos[k])
-    do for [panel = 1:panels] {
+    do for [place = 1:placed] {
+        panel = order[place]
         telling = k == 1
-        set lmargin at screen left + (panel - 1) * (wide + beside)
-        set rmargin at screen left + (panel - 1) * (wide + beside) + wide
+        set lmargin at screen left + (place - 1) * (wide + beside)
+        set rmargin at screen left + (place - 1) * (wide + beside) + wide
         set tmargin at screen top - (k - 1) * (high_ + below_)
         set bmargin at screen top - (k - 1) * (high_ + below_) - high_
         load 'plots/lines.gpi'
         set title k == 1 ? what(panel) : ''
         set format x k == 2 ? '%g' : ''
         set xlabel k == 2 ? 'layer' : '' offset 0,0.5
-        set ylabel panel > 1 ? '' : k == 1 ? 'Frobenius norm / √n' : 'largest singular value'
-        if (panel > 1) {
+        set ylabel place > 1 ? '' : k == 1 ? 'Frobenius norm / √n' : 'largest singular value'
+        if (place > 1) {
             set format y ''
         }
         # Standard errors where they can be seen, and a line where nothing is stretched.

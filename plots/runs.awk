@@ -73,9 +73,10 @@ function meet(r,    i) {
             run_value[r, of_run[i]] = field[column[of_run[i]]]
 }
 
-# Adds to the keys whatever else differs between the runs, but what is on the x axis, seeds, and what changes no number.
+# Adds to the keys whatever else differs between the runs, but what is on the x axis, seeds, and what changes no number; nor
+# what only some runs have, like a layout's own knobs.
 # Where runs of one seed are still left together, labels and the order of data are added as well, and at last their names.
-function tell_apart(x,    i, j, c, g, r, is_key, round, clash, first, varies) {
+function tell_apart(x,    i, j, c, g, r, v, is_key, round, clash, first, varies) {
     for (i = 1; i <= nkeys; i++)
         is_key[key[i]] = 1
     for (round = 1; round <= 2; round++)
@@ -84,9 +85,14 @@ function tell_apart(x,    i, j, c, g, r, is_key, round, clash, first, varies) {
             if (c in is_key || c == x || c == "seed" || c ~ /^(label|data-seed|probes|spectrum)$/ && round == 1)
                 continue
             if (round == 1) {
-                for (i = 2; i <= n_all_runs && of(run[i], c) == of(run[1], c); i++)
-                    ;
-                varies = i <= n_all_runs
+                varies = 0
+                v = ""
+                for (i = 1; i <= n_all_runs && !varies; i++) {
+                    g = of(run[i], c)
+                    varies = v != "" && g != "" && g != v
+                    if (g != "")
+                        v = g
+                }
             } else {
                 varies = 0
                 split("", first)

@@ -126,9 +126,8 @@ BEGIN {
         l = field[c_layer] + 0
         s = field[c_sublayer] SUBSEP field[c_site]
         g = r SUBSEP l SUBSEP field[c_sublayer]
-        row_of(s, g == last_g ? last_s : "", field[c_sublayer])
-        last_g = g
-        last_s = s
+        row_of(s, last_site[g], field[c_sublayer])
+        last_site[g] = s
         if (l > layers[p])
             layers[p] = l
         i = p SUBSEP s SUBSEP l

@@ -224,9 +224,6 @@ static int measure(const struct nh_view *view, struct nh_rows *rows)
     int last = g->n_steps - 1, status = NH_OK;
     size_t n = state_size(g, g->steps[0].after);
     if (config->spectrum) {
-        if (n > SPECTRUM_MAX)
-            return nh_fail(NH_USAGE, "--spectrum needs batch x seq x width (times the streams) <= %d, here it is %zu; try --batch 1 --seq 8 --width 32",
-                           SPECTRUM_MAX, n);
         rows->n_spectrum = (size_t)last * n;
         rows->spectrum = calloc(rows->n_spectrum, sizeof *rows->spectrum);
         if (!rows->spectrum)
@@ -249,6 +246,15 @@ static double passes(const struct nh_config *config)
     return 2 * (config->jac_samples + 2.0 * config->jac_iterations);
 }
 
+static int refuse(const struct nh_config *config, const struct nh_graph *g)
+{
+    size_t n = state_size(g, g->steps[0].after);
+    if (!config->spectrum || n <= SPECTRUM_MAX)
+        return NH_OK;
+    return nh_fail(NH_USAGE, "--spectrum needs batch x seq x width (times the streams) <= %d, here it is %zu; try --batch 1 --seq 8 "
+                             "--width 32", SPECTRUM_MAX, n);
+}
+
 /** One pass a thread (the long map's is the largest) and the vectors of Hutchinson and Lanczos. */
 static double memory(const struct nh_config *config, const struct nh_graph *g)
 {
@@ -265,6 +271,7 @@ const struct nh_probe nh_probe_jacobian = {
     .columns = "jac_fro jac_fro_se jac_spec; --spectrum: spectrum.csv",
     .by_default = true,
     .passes = passes,
+    .refuse = refuse,
     .memory = memory,
     .measure = measure,
 };

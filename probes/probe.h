@@ -57,6 +57,8 @@ struct nh_probe {
     bool needs_law;             /**< reads rms_theory */
     /** Forward passes that its work amounts to, for --dry-run; NULL = next to none. */
     double (*passes)(const struct nh_config *config);
+    /** NH_USAGE and a sentence where it cannot measure this model; NULL = it always can. */
+    int (*refuse)(const struct nh_config *config, const struct nh_graph *g);
     /** Bytes that it takes beside the model; NULL = next to none. */
     double (*memory)(const struct nh_config *config, const struct nh_graph *g);
     int (*measure)(const struct nh_view *view, struct nh_rows *rows);

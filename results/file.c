@@ -99,6 +99,12 @@ int nh_dir_sync(const char *path)
 int nh_part_create(struct nh_part **out, const char *path)
 {
     *out = NULL;
+    struct stat st;
+    bool there = lstat(path, &st) == 0;
+    if (there && S_ISDIR(st.st_mode))
+        return fail("write", path, EISDIR);
+    if (there && !S_ISREG(st.st_mode)) /* a rename would put a file in the place of a device or a link */
+        return nh_fail(NH_FAILED, "%s is there and is no regular file; choose another name", path);
     struct nh_part *p = malloc(sizeof *p);
     if (!p)
         return fail("write", path, ENOMEM);

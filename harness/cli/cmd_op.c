@@ -110,7 +110,7 @@ int nh_op_param(struct nh_op_build *b, int i, int rows, int cols)
     const enum nh_role role = b->op->tensors[i].role;
     const int site = site_of(b->g, i, role);
     return nh_graph_param(
-        b->g, &(struct nh_param){.rows = rows, .cols = cols, .role = role, .site = site});
+        b->g, &(struct nh_param){.rows = rows, .cols = cols, .role = role, .site = site, .weight_site = -1});
 }
 
 static int add_input(struct nh_op_build *b, int i)
@@ -339,11 +339,9 @@ static void print_counts(const struct job *job)
             nh_number_count(text, n[k]);
             printf(",%s", text);
         }
-        const bool only_nan = c->max_abs == 0 && c->overflow + c->nan_made + c->propagated >= c->total;
-        const double max_abs = only_nan ? (double)NAN : c->max_abs;
-        print_real(max_abs, true);
+        print_real(nh_largest(c), true);
         print_real(c->min_abs, isfinite(c->min_abs)); /* inf = there is no smallest */
-        print_real(nh_headroom_bits(nh_site_format(g, i / NH_DIRECTIONS, d), max_abs), true);
+        print_real(nh_headroom_bits(nh_site_format(g, i / NH_DIRECTIONS, d), c), true);
         putchar('\n');
     }
 }

@@ -128,6 +128,9 @@ static int check_size(const struct nh_run *run)
         status = nh_graph_build(&t, &twin, c->batch, c->seq, c->vocab);
         need += status ? 0 : (double)nh_model_memory(t, c->threads, false);
     }
+    for (int i = 0; nh_probes[i] && !status; i++)
+        if (c->probes >> i & 1 && nh_probes[i]->refuse)
+            status = nh_probes[i]->refuse(c, g);
     if (!status && c->dry_run)
         estimate(run, g, need);
     nh_graph_free(g), nh_graph_free(t);

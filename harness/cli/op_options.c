@@ -5,6 +5,7 @@
 #include "harness/core/err.h"
 
 #include <string.h>
+#include <sys/stat.h>
 
 #define WORDS(...) ((const char *const[]){__VA_ARGS__, NULL})
 #define AT(field)  .at = offsetof(struct nh_op_request, field)
@@ -128,6 +129,9 @@ int nh_op_request_read(struct nh_op_request *q, const struct nh_operation *op, i
         status = take(q, op, argc, argv, &i, &given);
     if (!status && (!q->in || !q->out))
         status = nh_fail(NH_USAGE, "%s needs both files: --in A.safetensors --out B.safetensors", op->name);
+    struct stat in, out;
+    if (!status && stat(q->in, &in) == 0 && stat(q->out, &out) == 0 && in.st_dev == out.st_dev && in.st_ino == out.st_ino)
+        status = nh_fail(NH_USAGE, "--in and --out are the same file, %.200s; choose another --out", q->out);
     return status;
 }
 

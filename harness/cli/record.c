@@ -9,18 +9,29 @@
 
 #include <cblas.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <gsl/gsl_version.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-double nh_headroom_bits(const struct nh_fmt *format, double max_abs)
+double nh_largest(const struct nh_counts *c)
 {
-    return log2(format->max / max_abs);
+    bool nothing_but_nan = c->max_abs == 0 && c->total && c->overflow + c->nan_made + c->propagated >= c->total;
+    return nothing_but_nan ? (double)NAN : c->max_abs;
+}
+
+double nh_headroom_bits(const struct nh_fmt *format, const struct nh_counts *c)
+{
+    if (c->overflow && !format->has_inf) /* what left the format is stored as NaN */
+        return -(double)INFINITY;
+    return log2(format->max / nh_largest(c));
 }
 
 const struct nh_fmt *nh_site_format(const struct nh_graph *g, int site, enum nh_direction direction)
@@ -46,15 +57,61 @@ static json_t *load_record(const struct nh_run *run)
     return j;
 }
 
+/** The files of a run but run.json, which comes last. */
+static const char *const files[] = {"layers.csv", "sites.csv", "spectrum.csv", "config.csv"};
+
+enum { N_FILES = sizeof files / sizeof *files };
+
+/** Size of a file of the run, -1 where there is none. */
+static json_int_t file_size(const struct nh_run *run, const char *name)
+{
+    struct stat st;
+    char *path = join(run->dir, name);
+    int missing = stat(path, &st);
+    free(path);
+    return missing ? -1 : (json_int_t)st.st_size;
+}
+
+/** True where no file is missing or shorter than run.json tells. */
+static bool whole(const struct nh_run *run, const json_t *sizes)
+{
+    for (int i = 0; i < N_FILES; i++) {
+        const json_t *size = json_object_get(sizes, files[i]);
+        if (size && file_size(run, files[i]) < json_integer_value(size))
+            return false;
+    }
+    return sizes != NULL;
+}
+
+/** True where a CSV file in the folder is not what a killed run of this configuration may have left there. */
+static bool foreign(const struct nh_run *run, const char *name)
+{
+    char *path = join(run->dir, name), line[64] = "";
+    struct stat st;
+    FILE *f = stat(path, &st) == 0 && S_ISREG(st.st_mode) ? fopen(path, "re") : NULL;
+    bool other = f != NULL;
+    free(path);
+    while (f && fgets(line, sizeof line, f) && !strchr(line, '\n')) /* over the header */
+        continue;
+    if (f && fgets(line, sizeof line, f))
+        other = strncmp(line, run->id, strlen(run->id)) != 0;
+    if (f)
+        fclose(f);
+    return other;
+}
+
 int nh_record_find(const struct nh_run *run, bool *finished)
 {
     json_t *j = load_record(run);
     const char *id = json_string_value(json_object_get(j, "run"));
     int status = NH_OK;
-    *finished = id && strcmp(id, run->id) == 0;
-    if (id && !*finished)
+    *finished = id && strcmp(id, run->id) == 0 && whole(run, json_object_get(j, "files"));
+    if (id && strcmp(id, run->id) != 0)
         status = nh_fail(NH_USAGE, "%s holds the results of another configuration (run %.16s); choose another --out, or --force to "
                                    "replace them", run->dir, id);
+    for (int i = 0; i < N_FILES && !status && !id; i++)
+        if (foreign(run, files[i]))
+            status = nh_fail(NH_USAGE, "%s/%s is not of this run; choose another --out, or --force to replace it", run->dir, files[i]);
     json_decref(j);
     return status;
 }
@@ -132,12 +189,10 @@ static int write_sites(const struct nh_run *run)
         nh_writer_count(w, NH_SITES_UNDERFLOW, c->underflow);
         nh_writer_count(w, NH_SITES_SUBNORMAL, c->subnormal);
         nh_writer_count(w, NH_SITES_TOTAL, c->total);
-        bool nothing_but_nan = c->max_abs == 0 && c->overflow + c->nan_made + c->propagated >= c->total;
-        double max_abs = nothing_but_nan ? (double)NAN : c->max_abs;
-        nh_writer_real(w, NH_SITES_MAX_ABS, max_abs);
+        nh_writer_real(w, NH_SITES_MAX_ABS, nh_largest(c));
         if (isfinite(c->min_abs)) /* inf = every value is zero: there is no smallest */
             nh_writer_real(w, NH_SITES_MIN_ABS, c->min_abs);
-        nh_writer_real(w, NH_SITES_HEADROOM_BITS, nh_headroom_bits(nh_site_format(g, i / NH_DIRECTIONS, d), max_abs));
+        nh_writer_real(w, NH_SITES_HEADROOM_BITS, nh_headroom_bits(nh_site_format(g, i / NH_DIRECTIONS, d), c));
         status = nh_writer_row(w);
     }
     return end_table(w, status);
@@ -253,6 +308,11 @@ static int write_json(const struct nh_run *run)
     json_object_set_new(j, "parameters", json_integer((json_int_t)nh_graph_parameters(run->model.graph)));
     json_object_set_new(j, "numerics", json_integer(NH_NUMERICS_VERSION));
     json_object_set_new(j, "config", options);
+    json_t *sizes = json_object();
+    for (int i = 0; i < N_FILES; i++)
+        if (file_size(run, files[i]) >= 0)
+            json_object_set_new(sizes, files[i], json_integer(file_size(run, files[i])));
+    json_object_set_new(j, "files", sizes);
     json_t *m = machine(run);
     json_object_update(j, m);
     json_decref(m);
@@ -269,22 +329,20 @@ static int write_json(const struct nh_run *run)
 /** Takes the files of an older run away, run.json first: what is left of it never looks finished. */
 static int clear(const struct nh_run *run)
 {
-    static const char *const files[] = {"run.json", "layers.csv", "sites.csv", "spectrum.csv", "config.csv"};
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        char *path = join(run->dir, files[i]);
+    for (int i = -1; i < N_FILES; i++) {
+        const char *name = i < 0 ? "run.json" : files[i];
+        char *path = join(run->dir, name);
         int failed = unlink(path) && errno != ENOENT ? errno : 0;
         free(path);
         if (failed)
-            return nh_fail(NH_FAILED, "cannot replace %s/%s: %s; choose another --out", run->dir, files[i], strerror(failed));
+            return nh_fail(NH_FAILED, "cannot replace %s/%s: %s; choose another --out", run->dir, name, strerror(failed));
     }
     return NH_OK;
 }
 
-int nh_record_run(const struct nh_run *run)
+static int write_all(const struct nh_run *run)
 {
-    int status = nh_dir_make(run->dir);
-    if (!status)
-        status = clear(run);
+    int status = clear(run);
     if (!status)
         status = write_layers(run);
     if (!status && run->rows.sites)
@@ -295,7 +353,23 @@ int nh_record_run(const struct nh_run *run)
         status = write_config(run);
     if (!status)
         status = write_json(run);
-    if (!status)
-        status = nh_dir_sync(run->dir);
+    return status ? status : nh_dir_sync(run->dir);
+}
+
+int nh_record_run(const struct nh_run *run)
+{
+    int status = nh_dir_make(run->dir);
+    if (status)
+        return status;
+    int fd = open(run->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 || flock(fd, LOCK_EX)) /* one writer at a time */
+        status = nh_fail(NH_FAILED, "%s: %s; choose another --out", run->dir, strerror(errno));
+    bool finished = false;
+    if (!status && !run->options.config.force) /* another run may have come before, while this one was computing */
+        status = nh_record_find(run, &finished);
+    if (!status && !finished)
+        status = write_all(run);
+    if (fd >= 0)
+        close(fd);
     return status;
 }

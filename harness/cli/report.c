@@ -78,7 +78,7 @@ static void print_headroom(const struct nh_run *run)
             overflow[d] += counts[s * NH_DIRECTIONS + d].overflow;
         const struct nh_counts *c = &counts[s * NH_DIRECTIONS + NH_FWD];
         stored += c->total;
-        double b = nh_headroom_bits(nh_site_format(g, s, NH_FWD), c->max_abs);
+        double b = nh_headroom_bits(nh_site_format(g, s, NH_FWD), c);
         if (c->total && b < bits)
             bits = b, least = s;
     }

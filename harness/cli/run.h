@@ -34,8 +34,12 @@ int nh_record_find(const struct nh_run *run, bool *finished);
 /** The short table on stdout. */
 void nh_report_run(const struct nh_run *run);
 
-/** log2 of the format's maximum over max_abs: -inf behind an overflow, inf for a tensor of zeros. */
-double nh_headroom_bits(const struct nh_fmt *format, double max_abs);
+/** log2 of the format's maximum over the largest |x|: -inf behind an overflow, inf for a tensor of zeros, nan where there is
+ *  nothing but NaN. */
+double nh_headroom_bits(const struct nh_fmt *format, const struct nh_counts *c);
+
+/** Largest |x| of the counters; nan where there is nothing but NaN. */
+double nh_largest(const struct nh_counts *c);
 
 /** The format that values of a site are rounded to in a direction. */
 const struct nh_fmt *nh_site_format(const struct nh_graph *g, int site, enum nh_direction direction);

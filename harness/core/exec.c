@@ -141,7 +141,7 @@ static void destroy(struct nh_exec *x)
     free_lanes(x->lanes, x->threads);
     free(x->values), free(x->weights), free(x->wgrads), free(x->aux), free(x->grads);
     free(x->value_at), free(x->grad_at), free(x->grad_seen), free(x->wgrad_seen);
-    free(x->bad_value), free(x->bad_grad), free(x->bad_param), free(x->counts), free(x->tokens), free(x->cos), free(x->sin);
+    free(x->bad_value), free(x->bad_grad), free(x->bad_param), free(x->param_counts), free(x->param_first), free(x->counts), free(x->tokens), free(x->cos), free(x->sin);
     free(x);
 }
 
@@ -171,10 +171,12 @@ static int create(struct nh_exec **out, const struct nh_graph *g, int threads, b
     x->grad_seen = calloc(n, sizeof *x->grad_seen), x->wgrad_seen = calloc(np, sizeof *x->wgrad_seen);
     x->bad_value = calloc(n, sizeof *x->bad_value), x->bad_grad = calloc(n, sizeof *x->bad_grad);
     x->bad_param = calloc(np, sizeof *x->bad_param);
+    x->param_counts = calloc(np, sizeof *x->param_counts), x->param_first = calloc(np, sizeof *x->param_first);
     x->counts = calloc((size_t)g->n_sites * NH_DIRECTIONS, sizeof *x->counts);
     x->tokens = calloc((size_t)g->rows, sizeof *x->tokens);
     x->cos = calloc(tables + 1, sizeof *x->cos), x->sin = calloc(tables + 1, sizeof *x->sin);
-    bool ok = x->value_at && x->grad_at && x->grad_seen && x->wgrad_seen && x->bad_value && x->bad_grad && x->bad_param &&
+    bool ok = x->value_at && x->grad_at && x->grad_seen && x->wgrad_seen && x->bad_value && x->bad_grad && x->bad_param && x->param_counts &&
+              x->param_first &&
               x->counts && x->tokens && x->cos && x->sin;
     if (ok) {
         x->values = take(place_values(g, x->value_at), sizeof(real));
@@ -205,12 +207,38 @@ static void set_param(struct nh_exec *x, int param, const double *w)
     const struct nh_fmt *f = &x->g->fmt[p->role];
     size_t n = (size_t)p->rows * (size_t)p->cols;
     real *to = weight_ptr(x, param);
+    struct nh_counts c = {.total = n, .min_abs = (double)INFINITY};
+    struct nh_first first = {0};
     int64_t bad = 0;
     for (size_t i = 0; i < n; i++) {
-        to[i] = (real)nh_round(f, w[i]);
-        bad += !isfinite(to[i]);
+        double v = nh_round(f, w[i]), size = fabs(v);
+        to[i] = (real)v;
+        if (!isfinite(v)) {
+            bad++;
+            if (isfinite(w[i]) && c.overflow++ == 0)
+                first = (struct nh_first){NH_OVERFLOW, p->weight_site, (uint64_t)param, i, w[i]};
+            c.propagated += isfinite(w[i]) ? 0 : 1;
+        }
+        c.underflow += size == 0 && w[i] != 0;
+        c.subnormal += size > 0 && size < f->min_normal;
+        c.max_abs = size > c.max_abs ? size : c.max_abs;
+        c.min_abs = size > 0 && size < c.min_abs ? size : c.min_abs;
     }
     x->bad_param[param] = bad;
+    x->param_counts[param] = c, x->param_first[param] = first;
+}
+
+/** The counters of the weights, as part of a forward pass. */
+static void count_params(struct nh_exec *x)
+{
+    for (int p = 0; p < x->g->n_params; p++) {
+        int site = x->g->params[p].weight_site;
+        if (site < 0)
+            continue;
+        NH_T(nh_counts_add)(&x->counts[site * NH_DIRECTIONS + NH_FWD], &x->param_counts[p]);
+        if (x->first[NH_FWD].kind == NH_NO_OFFENCE)
+            x->first[NH_FWD] = x->param_first[p];
+    }
 }
 
 static void set_tokens(struct nh_exec *x, const int *tokens)
@@ -252,6 +280,7 @@ static double forward(struct nh_exec *x)
 {
     const struct nh_graph *g = x->g;
     reset_direction(x, NH_FWD);
+    count_params(x);
     for (int v = 0; v < g->n_values; v++)
         x->bad_value[v] = g->values[v].rec < 0 ? bad_input(x, v) : 0;
     for (int r = 0; r < g->n_recs; r++)

@@ -30,6 +30,8 @@ struct nh_exec {
     int64_t *bad_value, *bad_grad, *bad_param; /**< stored values that are not finite */
     struct nh_counts *counts;                  /**< [n_sites][NH_DIRECTIONS] */
     struct nh_first first[NH_DIRECTIONS];
+    struct nh_counts *param_counts; /**< of each parameter, as it was stored */
+    struct nh_first *param_first;
     int *tokens;
     real *cos, *sin; /**< rotation tables, seq x rope_dim/2, in the activation format */
     struct lane *lanes;
@@ -169,6 +171,8 @@ struct tally {
 struct tally NH_T(nh_tally_zero)(void);
 void NH_T(nh_tally)(const struct store *s, struct tally *t);
 void NH_T(nh_tally_commit)(const struct store *s, const struct tally *t);
+/** Adds b to a. */
+void NH_T(nh_counts_add)(struct nh_counts *a, const struct nh_counts *b);
 
 /** The store of rows [r0, r1) of the operation's own output; add to it what the operation knows, then call nh_store. */
 struct store NH_T(nh_output)(const struct unit *u, int r0, int r1, depends_fn *depends);

@@ -51,7 +51,8 @@ struct nh_param {
     int layer, rows, cols, n_parts;
     struct nh_part part[3];
     enum nh_role role;
-    int site;      /**< where its gradient is counted */
+    int site;        /**< where its gradient is counted */
+    int weight_site; /**< where it is counted itself, -1 = nowhere */
     size_t offset; /**< in values, from the start of all parameters */
 };
 

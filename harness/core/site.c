@@ -10,7 +10,7 @@ const char *const nh_site_names[] = {
     [NH_SITE_ATTN_V] = "attn_v",     [NH_SITE_ATTN_OUT] = "attn_out", [NH_SITE_FFN_IN] = "ffn_in",
     [NH_SITE_FFN_ACT] = "ffn_act",   [NH_SITE_FFN_GLU] = "ffn_glu",   [NH_SITE_FFN_OUT] = "ffn_out",
     [NH_SITE_NORM_POST] = "norm_post", [NH_SITE_RESIDUAL] = "residual", [NH_SITE_NORM_FINAL] = "norm_final",
-    [NH_SITE_LOGITS] = "logits",     [NH_SITE_LOSS] = "loss",         [NH_SITE_CAST] = "cast",
+    [NH_SITE_LOGITS] = "logits",     [NH_SITE_LOSS] = "loss",         [NH_SITE_CAST] = "cast", [NH_SITE_WEIGHT] = "weight",
     [NH_SITE_COUNT] = NULL,
 };
 
@@ -40,6 +40,7 @@ const char *const nh_site_helps[] = {
     [NH_SITE_NORM_FINAL] = "output of the norm before the head",
     [NH_SITE_LOGITS] = "logits",
     [NH_SITE_LOSS] = "negative log-likelihood of each token",
+    [NH_SITE_WEIGHT] = "weights, gains and biases as they are stored",
     [NH_SITE_CAST] = "a value that goes from one format to another",
     [NH_SITE_COUNT] = NULL,
 };

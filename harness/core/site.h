@@ -32,6 +32,7 @@ enum nh_site_name {
     NH_SITE_LOGITS,
     NH_SITE_LOSS,
     NH_SITE_CAST,
+    NH_SITE_WEIGHT,
     NH_SITE_COUNT
 };
 

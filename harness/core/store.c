@@ -22,7 +22,8 @@ static bool earlier(const struct nh_first *a, const struct nh_first *b)
 static void note_first(struct nh_first *f, const struct store *s, enum nh_offence kind, uint64_t index, double value)
 {
     int n = s->u->x->g->n_recs, rec = (int)(s->u->r - s->u->x->g->recs);
-    uint64_t order = (uint64_t)(s->direction == NH_FWD ? rec : n - rec) * 8 + (uint64_t)s->stage;
+    /* weights come first: they have the orders below the number of parameters */
+    uint64_t order = (uint64_t)(s->direction == NH_FWD ? rec : n - rec) * 8 + (uint64_t)s->stage + (uint64_t)s->u->x->g->n_params;
     struct nh_first here = {kind, s->site, order, index, value};
     if (earlier(&here, f))
         *f = here;
@@ -46,7 +47,7 @@ static void classify(void *arg, size_t index, double before)
     note_first(b->first, s, overflow ? NH_OVERFLOW : NH_NAN_MADE, (uint64_t)(row * s->width + col), before);
 }
 
-static void merge_counts(struct nh_counts *a, const struct nh_counts *b)
+void NH_T(nh_counts_add)(struct nh_counts *a, const struct nh_counts *b)
 {
     a->total += b->total, a->overflow += b->overflow, a->nan_made += b->nan_made, a->propagated += b->propagated;
     a->zero_made += b->zero_made, a->underflow += b->underflow, a->subnormal += b->subnormal;
@@ -75,7 +76,7 @@ void NH_T(nh_tally)(const struct store *s, struct tally *t)
     struct nh_counts c = {.total = span.total, .underflow = span.underflow, .subnormal = span.subnormal,
                           .max_abs = span.max_abs, .min_abs = span.min_abs, .overflow = s->statistics,
                           .zero_made = s->zero_made};
-    merge_counts(&t->counts, &c);
+    NH_T(nh_counts_add)(&t->counts, &c);
     t->nonfinite += span.nonfinite;
 }
 
@@ -86,7 +87,7 @@ void NH_T(nh_tally_commit)(const struct store *s, const struct tally *t)
         return;
 #pragma omp critical(nh_counts)
     {
-        merge_counts(&x->counts[s->site * NH_DIRECTIONS + (int)s->direction], &t->counts);
+        NH_T(nh_counts_add)(&x->counts[s->site * NH_DIRECTIONS + (int)s->direction], &t->counts);
         if (s->bad)
             *s->bad += (int64_t)t->nonfinite;
         if (earlier(&t->first, &x->first[s->direction]))

@@ -146,7 +146,7 @@ plot growth "$data/streams.csv" -o streams.svg
 says streams.svg residual 'residual, stream 1' theory
 plot gradient "$data/streams.csv" -o streams.svg
 says streams.svg 'residual, stream 1'
-grep -q 'stroke-width="2.00"' streams.svg && ! grep -q stroke-dasharray streams.svg || die "a stream has dashes of its own"
+! grep -qE 'stroke-dasharray|213, *94, *0' streams.svg || die "a stream has dashes or a colour of its own"
 plot jacobian "$data/streams.csv" -o streams.svg
 says streams.svg block 'residual: 1.20, 31.00'
 silent streams.svg attention FFN
@@ -154,7 +154,8 @@ says jacobian.svg attention FFN 'no-norm: nan, nan' 'post: 1.10, 29.70' 'no-norm
 
 # Heat maps: what overflows first in the order of execution; a run without overflow; numbers in cells.
 says overflow.svg 'a – first overflow: layer 2, attn residual' 'b – no overflow in 31000 values' 'makes NaN' 'sets rows to zero' \
-    'inf or NaN passes through' 'L = 3, e4m10, init unit, worst of 2 seeds' 20
+    'inf or NaN passes through' 'L = 3, e4m10, init unit, worst of 2 seeds'
+grep -q '> *20<' overflow.svg || die "the most of the seeds is not on the scale"
 plot overflow "$data/sites.csv" --set direction=bwd -o bwd.svg
 says bwd.svg 'a – first overflow: layer 2, ffn ffn_in'
 grep -e ^run -e ',b,' "$data/sites.csv" >healthy.csv

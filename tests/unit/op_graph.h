@@ -41,7 +41,7 @@ static inline int op_param(struct op_graph *o, int rows, int cols, enum nh_role 
 {
     int site = nh_graph_site(o->g, 0, NH_SUB_EMBED, NH_SITE_EMBED, NH_ROLE_EMBEDDING);
     return nh_graph_param(
-        o->g, &(struct nh_param){.rows = rows, .cols = cols, .role = role, .site = site});
+        o->g, &(struct nh_param){.rows = rows, .cols = cols, .role = role, .site = site, .weight_site = -1});
 }
 
 static inline nh_val op_input(struct op_graph *o, int cols, enum nh_role role)
