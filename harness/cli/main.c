@@ -23,7 +23,7 @@ const struct nh_command nh_commands[] = {
      nh_options_help},
     {"list", nh_cmd_list, "TOPIC", "names and one line on each", nh_list_help},
     {"describe", nh_cmd_describe, "LAYOUT", "equation, gains, law, source, cost of a layout", NULL},
-    {"check", nh_cmd_check, "[LAYOUT|all]", "numerical self-tests of a layout", NULL},
+    {"check", nh_cmd_check, "[LAYOUT|all|laws|gradients]", "derivatives of a layout, or of all; laws of all layouts", NULL},
     {"compare", nh_cmd_compare, "DIR|CSV ...", "runs in groups side by side, or against a baseline", nh_compare_help},
     {"op", nh_cmd_op, "NAME --in FILE ...", "one operation on the tensors of a file, with its counters", nh_op_help},
     {"manual", nh_cmd_manual, "", "this help as a manual page: man -l <(harness manual)", NULL},
