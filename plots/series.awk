@@ -10,10 +10,10 @@
 #   spread=TEXT            stands in the title behind `N seeds`, in place of `mean and range of` before it
 #   unique=yes             rows of one run at one x are refused
 #
-# A series is one value of the `by` columns (`auto`: layout, if there is such a column) and of what else differs between runs (see runs.awk); what is left, seeds, is
-# averaged. A mean exists only where all its values are finite: a run that has diverged is not dropped from it. x may be
-# `position`: where a row stands in the depth, in layers: attention half a layer before the FFN, layer 0 the stream as it
-# enters.
+# A series is one value of the `by` columns (`auto`: layout, if there is such a column) and of what else differs between runs
+# (see runs.awk); what is left, seeds, is averaged. A mean exists only where all its values are finite: a run that has diverged
+# is not dropped from it. x may be `position`: where a row stands in the depth, in layers: attention half a layer before the
+# FFN, layer 0 the stream as it enters.
 #
 # Writes series.dat: a block per panel and series, highest end first, one line per x: x, then per y column mean, least and
 # greatest finite value, NaN where there is none (a column *_se: the standard error of the mean); runs.dat: the same
