@@ -23,7 +23,7 @@ const struct nh_command nh_commands[] = {
      nh_options_help},
     {"list", nh_cmd_list, "TOPIC", "names and one line on each", nh_list_help},
     {"describe", nh_cmd_describe, "LAYOUT", "equation, gains, law, source, cost of a layout", NULL},
-    {"check", nh_cmd_check, "[LAYOUT|WORD]", "derivatives of a layout, or WORD = all, laws, gradients", NULL},
+    {"check", nh_cmd_check, "[LAYOUT|all|laws|gradients]", "derivatives of a layout or of all; laws, gradient laws", NULL},
     {"compare", nh_cmd_compare, "DIR|CSV ...", "runs in groups side by side, or against a baseline", nh_compare_help},
     {"op", nh_cmd_op, "NAME --in FILE ...", "one operation on the tensors of a file, with its counters", nh_op_help},
     {"manual", nh_cmd_manual, "", "this help as a manual page: man -l <(harness manual)", NULL},
@@ -71,9 +71,12 @@ static void help(void)
     for (const struct nh_command *c = nh_commands; c->name; c++) {
         char call[64];
         snprintf(call, sizeof call, c > nh_commands ? "harness %s %s" : "harness [%s] %s", c->name, c->arguments);
-        printf("  %-31s%s\n", call, c->what);
+        if (strlen(call) < 29)
+            printf("  %-29s%s\n", call, c->what);
+        else
+            printf("  %s\n%31s%s\n", call, "", c->what);
     }
-    puts("  --help, --version              alone or behind any command\n");
+    puts("  --help, --version            alone or behind any command\n");
     nh_options_help(stdout);
     printf("\nExamples\n%s\nExit codes: 0 %s; 1 %s; 2 %s.\n", nh_examples, nh_exit_codes[0], nh_exit_codes[1],
            nh_exit_codes[2]);
