@@ -107,7 +107,7 @@ static int adjoint(struct nh_model *m, int first, int end, const nh_val *from, c
     m->core->jvp(p, 1, v, jv);
     m->core->vjp(p, 1, u, jtu);
     double scale = sqrt(dot(u, u, n_out) * dot(jv, jv, n_out));
-    *error = scale > 0 ? fabs(dot(u, jv, n_out) - dot(jtu, v, n_in)) / scale : 0;
+    *error = scale == 0 ? 0 : fabs(dot(u, jv, n_out) - dot(jtu, v, n_in)) / scale; /* NaN stays NaN */
     free(u), free(jtu), gsl_rng_free(rng);
     m->core->pass_destroy(p);
     return NH_OK;

@@ -84,6 +84,9 @@ START_TEST(nan_passes_the_check)
     static const struct nh_layout layout = {.name = "broken", .n_streams = 1, .sublayer = broken, .exit = nh_exit_norm};
     struct nh_check c;
     ck_assert_int_eq(nh_check_layout(&layout, &c), NH_OK);
+    ck_assert_double_nan(c.difference);
+    ck_assert_double_nan(c.adjoint64);
+    ck_assert_double_nan(c.adjoint32);
     ck_assert(!nh_check_good(&c));
 }
 END_TEST

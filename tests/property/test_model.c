@@ -320,8 +320,8 @@ START_TEST(weight_without_effect)
 {
     static const char *const words[] = {
         "--depth 2 --width 16 --heads 2 --seq 6 --batch 1 --dtype fp64",
-        "--depth 2 --width 16 --heads 2 --kv-heads 1 --seq 6 --batch 1 --dtype fp64 --ffn swiglu --norm "
-        "layer --bias",
+        ("--depth 2 --width 16 --heads 2 --kv-heads 1 --seq 6 --batch 1 --dtype fp64 --ffn swiglu --norm "
+         "layer --bias"),
         "--depth 2 --width 16 --heads 2 --seq 6 --batch 1 --dtype fp64 --ffn geglu --pos learned --tie",
     };
     struct nh_config c = layout_config(_i / COUNT(words), words[_i % COUNT(words)]);
