@@ -70,7 +70,7 @@ static void emulation(void)
 {
     struct nh_config c32 = config_of("pre", 60, 256, 4, 256, 1, "fp32"), c16 = config_of("pre", 60, 256, 4, 256, 1, "fp16");
     struct nh_model m32 = model_of(&c32, 512), m16 = model_of(&c16, 512);
-    double best32 = INFINITY, best16 = INFINITY, best_probes = INFINITY;
+    double best32 = (double)INFINITY, best16 = (double)INFINITY, best_probes = (double)INFINITY;
     int n = m16.graph->n_steps * NH_STREAMS;
     double *theory = malloc((size_t)n * sizeof *theory);
     struct nh_rows rows = {.n = n, .cells = calloc((size_t)n * NH_COLUMN_COUNT, sizeof(double)),
@@ -114,7 +114,7 @@ static void derivatives(void)
     for (int k = 3; k < 5; k++) { /* the two sublayers of a block */
         const struct nh_step *s = &g->steps[k];
         struct nh_pass *p;
-        double best_f = INFINITY, best_d = INFINITY;
+        double best_f = (double)INFINITY, best_d = (double)INFINITY;
         if (m.core->pass_create(&p, m.exec, s->first_rec, s->end_rec, s->before, s->after, 1))
             exit(1);
         for (int round = 0; round < 20 * ROUNDS; round++) {
@@ -151,7 +151,7 @@ static void rate(void)
     struct nh_config c = config_of("pre", 12, 384, 6, 256, 4, "fp32");
     struct nh_model m = model_of(&c, 4096);
     const struct nh_graph *g = m.graph;
-    double work = 0, alone = INFINITY, whole = INFINITY;
+    double work = 0, alone = (double)INFINITY, whole = (double)INFINITY;
     size_t most = 0;
     for (int r = 0; r < g->n_recs; r++)
         if (g->recs[r].op == NH_OP_LINEAR) {
