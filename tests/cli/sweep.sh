@@ -56,16 +56,20 @@ four=(--vary 'layout=pre,post' --seeds '0,1' --depth 2 "${small[@]}")
 
 # run STATUS ARGS...: a sweep that must end with that exit code; leaves out, err, and calls = the command lines of its cells.
 run() {
-    local want=$1 status=0
+    local want=$1 status=0 all=" $* "
     shift
+    folder=${all#* --out }
+    folder=${folder%% *}
     : >"$scratch/calls"
     "$sweep" --harness './the program' "$@" >"$scratch/out" 2>"$scratch/err" || status=$?
     [ "$status" -eq "$want" ] || { echo "exit code $status: $(cat "$scratch/err")"; return 1; }
 }
 
-# calls N: so many cells were run.
+# calls N: so many cells were run in the folder of the last sweep; one that was broken off before may still have been at work.
 calls() {
-    [ "$(wc -l <"$scratch/calls")" -eq "$1" ] || { echo "$(wc -l <"$scratch/calls") calls"; return 1; }
+    local n
+    n=$(grep -c -F -- "--out=$folder/" "$scratch/calls") || :
+    [ "$n" -eq "$1" ] || { echo "$n calls: $(cat "$scratch/calls")"; return 1; }
 }
 
 # says PATTERN
