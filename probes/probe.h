@@ -52,6 +52,7 @@ struct nh_probe {
     const char *what;           /**< one line: what it measures, units, estimator */
     const char *columns;        /**< the columns it fills */
     bool by_default;            /**< runs without being asked for */
+    bool at_start_only;         /**< not without being asked for where a model is trained: it takes long */
     bool needs_backward;        /**< gradients must have been computed */
     bool needs_shadow;          /**< the fp64 twin must have run */
     bool needs_law;             /**< reads rms_theory */

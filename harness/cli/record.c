@@ -37,7 +37,7 @@ double nh_headroom_bits(const struct nh_fmt *format, const struct nh_counts *c)
 const struct nh_fmt *nh_site_format(const struct nh_graph *g, int site, enum nh_direction direction)
 {
     if (direction == NH_WGRAD)
-        return &g->fmt[NH_ROLE_WEIGHT_GRADIENT];
+        return nh_weight_grad_fmt(g, g->sites[site].weight_role);
     return direction == NH_BWD ? nh_grad_fmt(g, g->sites[site].role) : &g->fmt[g->sites[site].role];
 }
 

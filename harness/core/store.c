@@ -173,7 +173,7 @@ void NH_T(nh_wgrad_done)(const struct unit *u, int i, int r0, int r1, int c0, in
         return;
     const struct nh_param *q = &u->x->g->params[u->r->par[i]];
     size_t ld = (size_t)q->cols;
-    struct store s = {.u = u, .site = q->site, .direction = NH_WGRAD, .stage = i, .fmt = &u->x->g->fmt[NH_ROLE_WEIGHT_GRADIENT],
+    struct store s = {.u = u, .site = q->site, .direction = NH_WGRAD, .stage = i, .fmt = nh_weight_grad_fmt(u->x->g, q->role),
                       .p = wgrad_ptr(u->x, u->r->par[i]) + (size_t)r0 * ld + (size_t)c0, .rows = (size_t)(r1 - r0),
                       .cols = (size_t)(c1 - c0), .ld = ld, .row0 = (size_t)r0, .col0 = (size_t)c0, .width = ld,
                       .depends = depends, .product = true, .counted = true};
@@ -215,7 +215,7 @@ void NH_T(nh_gemm)(const struct nh_exec *x, bool emulate, bool ta, bool tb, int 
                         (int)ldb, accumulate ? 1 : 0, c, (int)ldc);
         return;
     }
-    const struct nh_fmt *f = &x->g->fmt[NH_ROLE_MATMUL_OUT];
+    const struct nh_fmt *f = &x->g->fmt[NH_ROLE_ACCUM];
     for (int i = 0; i < m; i++)
         for (int j = 0; j < n; j++) {
             real *out = &c[(size_t)i * ldc + (size_t)j];
