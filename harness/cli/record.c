@@ -21,12 +21,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-double nh_largest(const struct nh_counts *c)
-{
-    bool nothing_but_nan = c->max_abs == 0 && c->total && c->overflow + c->nan_made + c->propagated >= c->total;
-    return nothing_but_nan ? (double)NAN : c->max_abs;
-}
-
 double nh_headroom_bits(const struct nh_fmt *format, const struct nh_counts *c)
 {
     if (c->overflow && !format->has_inf) /* what left the format is stored as NaN */

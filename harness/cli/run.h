@@ -38,9 +38,6 @@ void nh_report_run(const struct nh_run *run);
  *  nothing but NaN. */
 double nh_headroom_bits(const struct nh_fmt *format, const struct nh_counts *c);
 
-/** Largest |x| of the counters; nan where there is nothing but NaN. */
-double nh_largest(const struct nh_counts *c);
-
 /** The format that values of a site are rounded to in a direction. */
 const struct nh_fmt *nh_site_format(const struct nh_graph *g, int site, enum nh_direction direction);
 

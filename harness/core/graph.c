@@ -39,6 +39,9 @@ struct nh_graph *nh_graph_new(const struct nh_config *config, int batch, int seq
     g->cast_before_gain = config->cast_before_gain;
     g->accum_dtype = config->accum == NH_WIDE_DTYPE || *config->role_format[NH_ROLE_ACCUM].name;
     g->norm_stat_dtype = config->norm_stats == NH_WIDE_DTYPE || *config->role_format[NH_ROLE_NORM_STAT].name;
+    if (config->train.steps)
+        g->n_moments = config->train.optimizer == NH_OPTIMIZER_SGD ? 1 : 2;
+    g->sums_gradients = config->train.grad_accum > 1;
     nh_policy_formats(config, g->fmt);
     nh_fmt_parse(&g->fp32, nh_fmt_wide(&config->dtype) ? "fp64" : "fp32");
     g->exit_value = g->logits = g->nll = -1;

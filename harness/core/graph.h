@@ -118,6 +118,8 @@ struct nh_graph {
     double theta;
     bool cast_before_gain;
     bool accum_dtype, norm_stat_dtype;
+    int n_moments;      /**< numbers that the optimizer keeps for each weight; 0 = the model is not trained */
+    bool sums_gradients; /**< the gradients of several batches make one step */
     struct nh_fmt fmt[NH_ROLE_COUNT];
     struct nh_fmt fp32; /**< the gradient's format of values that are kept in fp32 */
 
