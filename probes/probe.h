@@ -19,6 +19,7 @@ struct nh_view {
     const struct nh_model *model;
     const struct nh_model *shadow; /**< the fp64 twin, NULL where no probe asked for it */
     const double *rms_theory;      /**< law of the stream, per row; nan = none */
+    const struct nh_counts *counts; /**< of the step: sites x NH_DIRECTIONS */
     double loss_scale;             /**< factor in all gradients */
 };
 
