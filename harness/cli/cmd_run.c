@@ -6,6 +6,7 @@
 #include "harness/core/threads.h"
 
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -191,5 +192,10 @@ int nh_cmd_run(int argc, char **argv)
     nh_model_destroy(&run.model), nh_model_destroy(&run.shadow);
     nh_data_close(run.data), nh_data_close(run.held_out);
     free(run.rows.cells), free(run.rows.measured), free(run.rows.spectrum), free(run.rms_theory), free(run.dir);
+    if (run.signal) { /* all is safe: end as the signal asked for, so that a shell's loop ends too */
+        fflush(NULL);
+        signal(run.signal, SIG_DFL);
+        raise(run.signal);
+    }
     return status;
 }

@@ -64,7 +64,7 @@ static int validate(struct nh_run *run, int *tokens)
     return status;
 }
 
-/** The batches of the step at hand; the fp64 twin has the start weights, so it only follows at step 0. */
+/** The batches of the step at hand. */
 static int run_batches(struct nh_run *run, int *tokens)
 {
     struct nh_trainer *t = &run->trainer;
@@ -79,14 +79,18 @@ static int run_batches(struct nh_run *run, int *tokens)
     return status;
 }
 
-/** Probes read the passes of the step's last batch, before the update. */
-static int measure(struct nh_run *run)
+/** Probes read the passes of the step's last batch, before the update. The law speaks of the start alone. */
+static int measure(struct nh_run *run, const int *tokens)
 {
     int step = run->trainer.step, status = NH_OK;
     if (!run->options.config.probes || !(step == 0 || is_due(run, step, run->options.config.train.probe_every)))
         return NH_OK;
     if (!run->rms_theory)
         status = nh_measure_begin(run);
+    for (int k = 0; k < run->rows.n && step; k++)
+        run->rms_theory[k] = (double)NAN;
+    if (!status && run->shadow.graph)
+        status = nh_trainer_shadow(&run->trainer, &run->shadow, tokens);
     if (!status)
         status = nh_measure(run);
     return status ? status : nh_record_measured(run, step);
@@ -98,7 +102,7 @@ static int one_step(struct nh_run *run, int *tokens, struct nh_train_step *row)
     int step = run->trainer.step;
     int status = run_batches(run, tokens);
     if (!status)
-        status = measure(run);
+        status = measure(run, tokens);
     if (status)
         return status;
     *row = nh_trainer_update(&run->trainer);

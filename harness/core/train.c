@@ -168,6 +168,30 @@ struct nh_train_step nh_trainer_update(struct nh_trainer *t)
     return row;
 }
 
+int nh_trainer_shadow(const struct nh_trainer *t, struct nh_model *shadow, const int *tokens)
+{
+    const struct nh_graph *g = t->model->graph;
+    size_t most = 0;
+    for (int p = 0; p < g->n_params; p++) {
+        size_t n = (size_t)g->params[p].rows * (size_t)g->params[p].cols;
+        most = n > most ? n : most;
+    }
+    double *w = malloc((most + 1) * sizeof *w);
+    if (!w)
+        return nh_fail(NH_FAILED, "out of memory for the fp64 twin; leave the probe error out");
+    for (int p = 0; p < g->n_params; p++) {
+        size_t n = (size_t)g->params[p].rows * (size_t)g->params[p].cols;
+        const void *master = t->model->core->state(t->model->exec, p, NH_STATE_MASTER);
+        for (size_t i = 0; i < n; i++)
+            w[i] = t->model->core->bits == 64 ? ((const double *)master)[i] : (double)((const float *)master)[i];
+        shadow->core->set_param(shadow->exec, p, w);
+    }
+    free(w);
+    shadow->core->set_tokens(shadow->exec, tokens);
+    shadow->core->forward(shadow->exec);
+    return NH_OK;
+}
+
 double nh_trainer_tail_loss(const struct nh_trainer *t)
 {
     int n = (t->config->train.steps + 9) / 10, seen = t->step - (t->config->train.steps - n);

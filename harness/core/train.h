@@ -66,6 +66,9 @@ void nh_trainer_batch(struct nh_trainer *t, const int *tokens);
 /** The update, or none where a gradient is not finite; ends the step. */
 struct nh_train_step nh_trainer_update(struct nh_trainer *t);
 
+/** Runs the fp64 twin of the model forward: the master weights as they are, the tokens of the last batch. */
+int nh_trainer_shadow(const struct nh_trainer *t, struct nh_model *shadow, const int *tokens);
+
 /** The mean loss of the last tenth of the steps; nan before there is one. */
 double nh_trainer_tail_loss(const struct nh_trainer *t);
 
