@@ -184,29 +184,9 @@ static int relax(const struct nh_options *o)
     return nh_fail(NH_USAGE, "--pb-relax divides queries before the product, --score-scale after scales behind it; leave one out");
 }
 
-/* The optimizer's numbers, and which optimizer reads them. */
-static int optimizer(const struct nh_options *o)
-{
-    static const struct {
-        const char *option;
-        bool by[3];
-    } readers[] = {
-        {"beta1", {[NH_OPTIMIZER_ADAMW] = true, [NH_OPTIMIZER_MUON] = true}},
-        {"beta2", {[NH_OPTIMIZER_ADAMW] = true, [NH_OPTIMIZER_MUON] = true}},
-        {"adam-eps", {[NH_OPTIMIZER_ADAMW] = true, [NH_OPTIMIZER_MUON] = true}},
-        {"momentum", {[NH_OPTIMIZER_MUON] = true, [NH_OPTIMIZER_SGD] = true}},
-    };
-    static const char *const names[] = {[NH_OPTIMIZER_ADAMW] = "adamw", [NH_OPTIMIZER_MUON] = "muon", [NH_OPTIMIZER_SGD] = "sgd"};
-    for (size_t i = 0; i < sizeof readers / sizeof *readers; i++)
-        if (nh_options_given(o, readers[i].option) && !readers[i].by[o->config.train.optimizer])
-            return nh_fail(NH_USAGE, "--%s has no effect with --optimizer %s; leave it out", readers[i].option,
-                           names[o->config.train.optimizer]);
-    return NH_OK;
-}
-
 static int scaler(const struct nh_options *o)
 {
-    if (!nh_options_given(o, "scale-window") || nh_policy_scaler(&o->config).window)
+    if (!o->config.train.scale_window || nh_policy_scaler(&o->config).window)
         return NH_OK;
     return nh_fail(NH_USAGE, "--scale-window has no effect, as the loss scale is fixed; leave it out, or use --loss-scale auto with "
                              "--dtype fp16");
@@ -233,7 +213,7 @@ int nh_options_conflicts(const struct nh_options *o)
 {
     static int (*const checks[])(const struct nh_options *) = {
         attention_only, ffn_only, heads,     kv_heads, rotation, hidden_width, post_gain, images, cotangent, jacobian,
-        relax,          roles,    optimizer, scaler,   training_cotangent,
+        relax,          roles,    scaler,   training_cotangent,
     };
     int status = NH_OK;
     for (size_t i = 0; !status && i < sizeof checks / sizeof *checks; i++)

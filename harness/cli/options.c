@@ -20,6 +20,10 @@
 #define WORDS(...) ((const char *const[]){__VA_ARGS__, NULL})
 #define AT(field)  .at = offsetof(struct nh_config, field)
 
+/* Optimizers that read a number. */
+#define OF_ADAMW .training = true, .optimizers = 1u << NH_OPTIMIZER_ADAMW | 1u << NH_OPTIMIZER_MUON
+#define OF_SGD   .training = true, .optimizers = 1u << NH_OPTIMIZER_SGD | 1u << NH_OPTIMIZER_MUON
+
 enum { MAX_BATCH = 1 << 15, MAX_SEQ = 1 << 15 }; /* their product is an int */
 
 // clang-format off
@@ -150,13 +154,13 @@ static const struct nh_option options[] = {
     {.name = "schedule", .kind = &nh_value_choice, AT(train.schedule), .start = "constant", .training = true,
      .choices = WORDS("constant", "linear", "cosine", "wsd"),
      .help = "the rate after the warmup: constant, down to 0 linearly or as a cosine, or linearly over the last fifth"},
-    {.name = "beta1", .kind = &nh_value_real, AT(train.beta1), .start = "0.9", .max = 0.9999999, .training = true,
+    {.name = "beta1", .kind = &nh_value_real, AT(train.beta1), .start = "0.9", .max = 0.9999999, OF_ADAMW,
      .help = "of AdamW"},
-    {.name = "beta2", .kind = &nh_value_real, AT(train.beta2), .start = "0.95", .max = 0.9999999, .training = true,
+    {.name = "beta2", .kind = &nh_value_real, AT(train.beta2), .start = "0.95", .max = 0.9999999, OF_ADAMW,
      .help = "of AdamW"},
-    {.name = "adam-eps", .kind = &nh_value_positive, AT(train.adam_eps), .start = "1e-8", .training = true,
+    {.name = "adam-eps", .kind = &nh_value_positive, AT(train.adam_eps), .start = "1e-8", OF_ADAMW,
      .help = "of AdamW"},
-    {.name = "momentum", .kind = &nh_value_real, AT(train.momentum), .start = "0.95", .max = 0.9999999, .training = true,
+    {.name = "momentum", .kind = &nh_value_real, AT(train.momentum), .start = "0.95", .max = 0.9999999, OF_SGD,
      .help = "of SGD and Muon"},
     {.name = "weight-decay", .kind = &nh_value_real, AT(train.weight_decay), .start = "0", .max = 1000, .training = true,
      .help = "decoupled, times the rate; norms, biases and single numbers left out"},
@@ -347,6 +351,12 @@ static int read_knobs(struct nh_config *c, const struct sets *sets)
     return status;
 }
 
+/* False for what only training, or only another optimizer, reads. */
+static bool has_effect(const struct nh_option *option, const struct nh_config *c)
+{
+    return !option->training || (c->train.steps && (!option->optimizers || option->optimizers >> c->train.optimizer & 1));
+}
+
 /* The preset's options, which stand under those of the command line: it is looked for first. */
 static int read_preset(struct nh_options *o, int argc, char **argv)
 {
@@ -386,10 +396,12 @@ int nh_options_parse(struct nh_options *o, int argc, char **argv)
     if (status)
         return status;
     resolve(o);
-    for (size_t i = 0; i < COUNT; i++)
-        if (options[i].training && o->given[i] == NH_BY_USER && !o->config.train.steps)
-            return nh_fail(NH_USAGE, "--%s has no effect without training; leave it out or add --steps N", options[i].name);
-    return nh_options_conflicts(o);
+    for (size_t i = 0; i < COUNT && !status; i++)
+        if (o->given[i] == NH_BY_USER && !has_effect(&options[i], &o->config))
+            status = o->config.train.steps
+                         ? nh_fail(NH_USAGE, "--%s has no effect with this --optimizer; leave it out", options[i].name)
+                         : nh_fail(NH_USAGE, "--%s has no effect without training; leave it out or add --steps N", options[i].name);
+    return status ? status : nh_options_conflicts(o);
 }
 
 static int record_knobs(const struct nh_config *c, nh_option_visit *visit, void *arg)
@@ -412,7 +424,7 @@ int nh_options_record(const struct nh_options *o, nh_option_visit *visit, void *
         char text[NH_VALUE_SIZE];
         if (options[i].kind == &nh_value_knob)
             status = record_knobs(&o->config, visit, arg);
-        else if (!options[i].elsewhere)
+        else if (!options[i].elsewhere && has_effect(&options[i], &o->config))
             status = visit(arg, options[i].name, options[i].kind->write(&options[i], &o->config, text));
     }
     return status;
