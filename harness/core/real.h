@@ -15,7 +15,7 @@
 typedef double real;
 #define NH_T(name)      name##_f64
 #define nh_round_real   nh_round_f64
-#define nh_dot_real     nh_dot_round_f64
+#define nh_axpy_real    nh_axpy_round_f64
 #define cblas_gemm_real cblas_dgemm
 #define r_sqrt          sqrt
 #define r_abs           fabs
@@ -24,7 +24,7 @@ typedef double real;
 typedef float real;
 #define NH_T(name)      name##_f32
 #define nh_round_real   nh_round_f32
-#define nh_dot_real     nh_dot_round
+#define nh_axpy_real    nh_axpy_round
 #define cblas_gemm_real cblas_sgemm
 #define r_sqrt          sqrtf
 #define r_abs           fabsf
