@@ -238,6 +238,21 @@ START_TEST(sum_of_exponentials_stalls_or_runs_over)
 }
 END_TEST
 
+/** The last row sees -inf alone, its neighbours have sums that run over: its zeros are none of theirs. */
+START_TEST(dead_row_counted_twice)
+{
+    enum { T = 300 };
+    struct nh_config c = narrow("e4m10", "e4m10");
+    struct shape s = {.seq = T, .heads = 1, .dim = 2, .alpha = 1};
+    fill(q, 2 * T, 0), fill(k, 2 * T, 1), fill(v, 2 * T, 1);
+    fill(q + 2 * T - 2, 2, -250);
+    struct op_graph o = attend(&c, &s);
+    assert_trouble(&o, NH_SITE_SCORES, T, 0, 0, 0);
+    assert_trouble(&o, NH_SITE_PROBS, T - 1 - 255, 0, 0, T - 1 - 255);
+    op_free(&o);
+}
+END_TEST
+
 /** One row of one head, one step after the other. */
 static void plain_row(const struct op_graph *o, const struct shape *s, int head, int t, struct plain at[4])
 {
@@ -392,6 +407,7 @@ int main(void)
     tcase_add_test(tc, small_scores_lose_digits_where_they_are_relaxed);
     tcase_add_loop_test(tc, masks_and_rows_without_a_key, 0, 6);
     tcase_add_test(tc, sum_of_exponentials_stalls_or_runs_over);
+    tcase_add_test(tc, dead_row_counted_twice);
     tcase_add_loop_test(tc, narrow_softmax_agrees_with_the_plain_reference, 0, N_FORMATS);
     tcase_add_test(tc, derivatives_take_other_probabilities);
     tcase_add_test(tc, wide_softmax_is_taken_for_a_narrow_one);
