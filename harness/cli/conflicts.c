@@ -4,6 +4,7 @@
 #include "harness/cli/options.h"
 #include "harness/cli/value.h"
 #include "harness/core/err.h"
+#include "harness/core/graph.h"
 #include "harness/core/policy.h"
 #include "layouts/layout.h"
 #include "probes/probe.h"
@@ -64,6 +65,7 @@ static int attention_only(const struct nh_options *o)
                        : c->qk_norm                         ? "qk-norm"
                        : nh_options_given(o, "score-scale") ? "score-scale"
                        : nh_options_given(o, "pb-relax")    ? "pb-relax"
+                       : nh_options_given(o, "softmax-grad") ? "softmax-grad"
                        : nh_options_given(o, "window")      ? "window"
                                                             : NULL;
     if (idle)
@@ -184,6 +186,20 @@ static int relax(const struct nh_options *o)
     return nh_fail(NH_USAGE, "--pb-relax divides queries before the product, --score-scale after scales behind it; leave one out");
 }
 
+/* Norms on the stream and on branches alone are relaxed. */
+static int norm_relax(const struct nh_options *o)
+{
+    struct nh_graph *g;
+    bool any = false;
+    if (!nh_options_given(o, "ln-relax") || !o->config.ln_relax || nh_graph_build(&g, &o->config, 1, 2, 2) != NH_OK)
+        return NH_OK;
+    for (int r = 0; r < g->n_recs; r++)
+        any = any || g->recs[r].op == NH_OP_RELAX;
+    nh_graph_free(g);
+    return any ? NH_OK : nh_fail(NH_USAGE, "--ln-relax has no effect in the layout %s, which has no norms; leave it out",
+                                 o->config.layout->name);
+}
+
 static int scaler(const struct nh_options *o)
 {
     if (!o->config.train.scale_window || nh_policy_scaler(&o->config).window)
@@ -213,7 +229,7 @@ int nh_options_conflicts(const struct nh_options *o)
 {
     static int (*const checks[])(const struct nh_options *) = {
         attention_only, ffn_only, heads,     kv_heads, rotation, hidden_width, post_gain, images, cotangent, jacobian,
-        relax,          roles,    scaler,   training_cotangent,
+        relax,          norm_relax, roles,  scaler,   training_cotangent,
     };
     int status = NH_OK;
     for (size_t i = 0; !status && i < sizeof checks / sizeof *checks; i++)
