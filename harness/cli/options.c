@@ -105,7 +105,6 @@ static const struct nh_option options[] = {
     {.name = "norm-cast", .kind = &nh_value_either, AT(cast_before_gain), .start = "after-gain",
      .choices = WORDS("after-gain", "before-gain"),
      .help = "where a norm's result is rounded"},
-
     {.name = "softmax-grad", .kind = &nh_value_either, AT(softmax_stored), .start = "exact",
      .choices = WORDS("exact", "stored"),
      .help = "the softmax's derivative takes probabilities before or after they were rounded"},
