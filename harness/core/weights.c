@@ -180,7 +180,7 @@ struct part {
     size_t first, n;
 };
 
-/** Cuts all parameters into parts; *count of them, to be freed. */
+/** Cuts all parameters but the frozen ones into parts; *count of them, to be freed. */
 static struct part *parts_of(const struct nh_graph *g, int *count)
 {
     enum { SIZE = BLOCK * BLOCKS_OF_A_UNIT };
@@ -192,7 +192,7 @@ static struct part *parts_of(const struct nh_graph *g, int *count)
         abort(); /* some hundred bytes */
     *count = 0;
     for (int p = 0; p < g->n_params; p++) {
-        size_t size = param_size(&g->params[p]);
+        size_t size = g->params[p].frozen ? 0 : param_size(&g->params[p]);
         for (size_t i = 0; i < size; i += SIZE)
             parts[(*count)++] = (struct part){p, i, size - i < SIZE ? size - i : SIZE};
     }
@@ -400,7 +400,8 @@ uint64_t NH_T(nh_update_weights)(struct nh_exec *x, const struct nh_update *u)
     struct part *parts = parts_of(g, &n);
     assert(g->n_moments);
     for (int p = 0; p < g->n_params; p++)
-        forget_counts(x, p);
+        if (!g->params[p].frozen)
+            forget_counts(x, p);
     uint64_t changed = by_muon ? muon_matrices(x, u) : 0;
 #pragma omp parallel for schedule(static) num_threads(x->threads) reduction(+ : changed)
     for (int i = 0; i < n; i++) {
