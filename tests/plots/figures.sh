@@ -179,6 +179,10 @@ plot curve "$data/../csv/sweep_with_diverged.csv" --set x=seed --set y=final_los
 says sweep.svg 'pre: nan in 2 of 4 runs'
 plot curve "$data/../csv/mixed_gap.csv" --set x=layer -o gap.svg
 says gap.svg rms 'rms: nan'
+"$root/plots/plot" curve "$data/../csv/all_nan.csv" --set x=step --set y=loss -o all.svg >stdout 2>stderr || die "no figure of nan alone"
+[ "$(cat stderr)" = 'plot: warning: column loss has no finite value' ] || die "a figure of nan alone says: $(cat stderr)"
+whole all.svg
+says all.svg 'loss: nan'
 plot curve "$data/layers.csv" --set x=rms --set y=grad_rms --set log=xy -o points.svg
 says points.svg 'grad_rms by rms' 'no-norm: inf'
 plot curve "$data/sites.csv" --set file=sites --set x=layer --set y=headroom_bits --set by=layout,site --set sublayer=attn -o sites.svg
