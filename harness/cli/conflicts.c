@@ -4,6 +4,7 @@
 #include "harness/cli/options.h"
 #include "harness/cli/value.h"
 #include "harness/core/err.h"
+#include "harness/core/graph.h"
 #include "layouts/layout.h"
 #include "probes/probe.h"
 #include "results/number.h"
@@ -63,6 +64,9 @@ static int attention_only(const struct nh_options *o)
                        : c->qk_norm                         ? "qk-norm"
                        : nh_options_given(o, "score-scale") ? "score-scale"
                        : nh_options_given(o, "window")      ? "window"
+                       : nh_options_given(o, "heads")       ? "heads"
+                       : nh_options_given(o, "kv-heads")    ? "kv-heads"
+                       : nh_options_given(o, "theta")       ? "theta"
                                                             : NULL;
     if (idle)
         return nh_fail(NH_USAGE, "--%s has no effect with --branches ffn, which has no attention; leave one out", idle);
@@ -98,6 +102,50 @@ static int rotation(const struct nh_options *o)
     if (o->config.pos == NH_POS_ROPE || !nh_options_given(o, "theta"))
         return NH_OK;
     return nh_fail(NH_USAGE, "--theta has no effect without rotation; leave it out or use --pos rope");
+}
+
+/* How many norms there are in the model, those inside its branches too. */
+static int count_norms(const struct nh_config *c, int *n)
+{
+    struct nh_graph *g;
+    const int status = nh_graph_build(&g, c, 1, 1, 1);
+    if (status)
+        return status;
+    *n = 0;
+    for (int r = 0; r < g->n_recs; r++)
+        *n += g->recs[r].op == NH_OP_NORM;
+    nh_graph_free(g);
+    return NH_OK;
+}
+
+static int norms(const struct nh_options *o)
+{
+    const char *idle = nh_options_given(o, "norm")         ? "norm"
+                       : nh_options_given(o, "eps")        ? "eps"
+                       : nh_options_given(o, "norm-stats") ? "norm-stats"
+                       : nh_options_given(o, "norm-cast")  ? "norm-cast"
+                                                           : NULL;
+    int n = 0, status = idle ? count_norms(&o->config, &n) : NH_OK;
+    if (status || !idle || n > 0)
+        return status;
+    return nh_fail(NH_USAGE, "--%s has no effect in the layout %s, which has no norm; leave it out", idle,
+                   o->config.layout->name);
+}
+
+static int qk_norm(const struct nh_options *o)
+{
+    if (!o->config.qk_norm)
+        return NH_OK;
+    struct nh_config own = o->config;
+    own.qk_norm = false;
+    int with = 0, without = 0, status = count_norms(&o->config, &with);
+    if (!status)
+        status = count_norms(&own, &without);
+    if (status || with > without)
+        return status;
+    return nh_fail(NH_USAGE,
+                   "--qk-norm has no effect in the layout %s, which norms queries and keys by itself; leave it out",
+                   own.layout->name);
 }
 
 static bool has_post_norm(const struct nh_layout *layout, int depth, const double *knobs)
@@ -177,7 +225,8 @@ static int jacobian(const struct nh_options *o)
 int nh_options_conflicts(const struct nh_options *o)
 {
     static int (*const checks[])(const struct nh_options *) = {
-        attention_only, ffn_only, heads, kv_heads, rotation, hidden_width, post_gain, images, cotangent, jacobian,
+        attention_only, ffn_only, heads,     kv_heads, rotation,  hidden_width,
+        norms,          qk_norm,  post_gain, images,   cotangent, jacobian,
     };
     int status = NH_OK;
     for (size_t i = 0; !status && i < sizeof checks / sizeof *checks; i++)

@@ -325,7 +325,7 @@ START_TEST(weight_without_effect)
         "--depth 2 --width 16 --heads 2 --seq 6 --batch 1 --dtype fp64 --ffn geglu --pos learned --tie",
     };
     struct nh_config c = layout_config(_i / COUNT(words), words[_i % COUNT(words)]);
-    c.qk_norm = _i % COUNT(words) == 1; /* set here, as some layouts have such norms anyway and refuse the option */
+    c.qk_norm = _i % COUNT(words) == 1;
     struct nh_model m = model_of(&c, false);
     shake_constants(&m);
     double *before = logits_of(&m);
