@@ -50,8 +50,8 @@ static int begin(struct nh_run *run)
         return status;
     c->seq = run->data->seq, c->batch = run->data->batch, c->vocab = run->data->vocab;
     if (c->window >= c->seq)
-        return nh_fail(NH_USAGE, "--window %d has no effect on sequences of %d tokens; leave it out or take less than %d", c->window,
-                       c->seq, c->seq);
+        return nh_fail(NH_USAGE, "--window %d has no effect on sequences of %d tokens; leave it out or take a smaller one", c->window,
+                       c->seq);
     char extra[64];
     snprintf(extra, sizeof extra, "%016llx/%d", (unsigned long long)run->data->digest, NH_NUMERICS_VERSION);
     nh_options_hash(&run->options, extra, run->id);
