@@ -11,8 +11,9 @@ usage() {
 Usage: harness/sweep.sh --vary OPTION=V1,V2,... ... [--seeds 0..4] [--out DIR] [OPTIONS OF harness]
 
 Runs harness once for every combination of what is varied, on all cores, one thread each; then writes all results as one
-into DIR/layers.csv, DIR/sites.csv, DIR/config.csv. Finished cells are not run again, so the same call continues a sweep
-that was broken off, however that happened.
+into DIR/layers.csv, DIR/sites.csv, DIR/config.csv, and DIR/steps.csv, DIR/spectrum.csv where cells have them. Finished
+cells are not run again, so the same call continues a sweep that was broken off, however that happened. A cell that trains
+(--steps) goes on from its checkpoint: it gets --resume, unless --resume or --force is among the options.
 
   --vary OPTION=V1,V2,...  values of an option of harness, may be repeated; the last one varies fastest.
                            With a ';' in it, it is split there instead: --vary 'probes=rms;rms,grad'
@@ -141,6 +142,20 @@ done
 
 # ---- the job list ----
 
+# resume: what a cell that trains gets, to go on from its checkpoint; steps: of all cells, where they do not vary.
+resume=' --resume'
+steps=0
+for i in "${!fixed[@]}"; do
+    case ${fixed[i]} in
+    --steps) steps=${fixed[i + 1]-0} ;;
+    --steps=*) steps=${fixed[i]#*=} ;;
+    --resume | --resume=* | --force | --force=*) resume= ;;
+    esac
+done
+for vary in "${varied[@]}"; do
+    [[ $vary != @(resume|force)=* ]] || resume=
+done
+
 # Every combination, the last option fastest: the options and the folder of each cell, and how long it may take.
 options=('')
 names=('')
@@ -155,6 +170,7 @@ for vary in "${varied[@]}"; do
     for i in "${!old_names[@]}"; do
         for value in "${values[@]}"; do
             quote "--$option=$value"
+            [[ $option != steps || $value == 0 ]] || quoted+=$resume
             encode "$value"
             options+=("${old_options[i]} $quoted")
             names+=("${old_names[i]:+${old_names[i]}_}$option=$encoded")
@@ -172,6 +188,7 @@ for word in "${fixed[@]}" --threads=1; do
     quote "$word"
     everywhere+=" $quoted"
 done
+[ "$steps" = 0 ] || everywhere+=$resume
 declare -A seen=()
 commands=()
 for i in "${!names[@]}"; do
@@ -267,7 +284,7 @@ run_pending() {
         if [ "$status" -eq 0 ]; then
             unset "pending[$i]"
             # A sweep under way, or broken off, does not show what an earlier one has found.
-            [ ! -f "$out/config.csv" ] || rm -f -- "$out"/{layers,sites,config}.csv
+            [ ! -f "$out/config.csv" ] || rm -f -- "$out"/{layers,sites,steps,spectrum,config}.csv
         fi
         progress "$work" "$total"
     done < <(
@@ -310,7 +327,7 @@ done
     fail 1 "GNU parallel is missing (Debian: apt-get install parallel)"
 [ ${#pending[@]} -eq 0 ] || run_pending
 [ ${#pending[@]} -eq 0 ] || run_pending
-for table in layers sites config; do
+for table in layers sites steps spectrum config; do
     concatenate "$table"
 done
 for i in "${!pending[@]}"; do

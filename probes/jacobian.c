@@ -270,6 +270,7 @@ const struct nh_probe nh_probe_jacobian = {
             "singular value (Golub-Kahan-Lanczos)",
     .columns = "jac_fro jac_fro_se jac_spec; --spectrum: spectrum.csv",
     .by_default = true,
+    .at_start_only = true,
     .passes = passes,
     .refuse = refuse,
     .memory = memory,

@@ -5,7 +5,7 @@
 static int measure(const struct nh_view *view, struct nh_rows *rows)
 {
     const struct nh_model *m = view->model;
-    const struct nh_counts *counts = m->core->counts(m->exec);
+    const struct nh_counts *counts = view->counts;
     int site = 0;
     for (int k = 0; k < rows->n; k += NH_STREAMS) { /* the sites of a step count in its row of stream 0 */
         const struct nh_step *step = &m->graph->steps[k / NH_STREAMS];

@@ -19,6 +19,7 @@ struct nh_view {
     const struct nh_model *model;
     const struct nh_model *shadow; /**< the fp64 twin, NULL where no probe asked for it */
     const double *rms_theory;      /**< law of the stream, per row; nan = none */
+    const struct nh_counts *counts; /**< of the step: sites x NH_DIRECTIONS */
     double loss_scale;             /**< factor in all gradients */
 };
 
@@ -52,6 +53,7 @@ struct nh_probe {
     const char *what;           /**< one line: what it measures, units, estimator */
     const char *columns;        /**< the columns it fills */
     bool by_default;            /**< runs without being asked for */
+    bool at_start_only;         /**< not without being asked for where a model is trained: it takes long */
     bool needs_backward;        /**< gradients must have been computed */
     bool needs_shadow;          /**< the fp64 twin must have run */
     bool needs_law;             /**< reads rms_theory */

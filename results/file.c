@@ -17,7 +17,7 @@ struct nh_part {
     char *path, *name; /* name = path.part */
     int fd;            /* -1 once closed */
     int error;         /* errno of the first failure, 0 = none */
-    bool committed;
+    bool committed, kept;
     size_t used;
     char buffer[1 << 16];
 };
@@ -96,7 +96,8 @@ int nh_dir_sync(const char *path)
     return error ? fail("sync the folder", path, error) : NH_OK;
 }
 
-int nh_part_create(struct nh_part **out, const char *path)
+/* What will write PATH, not yet open. Kept until something of ours is there. */
+static int part_new(struct nh_part **out, const char *path)
 {
     *out = NULL;
     struct stat st;
@@ -108,21 +109,89 @@ int nh_part_create(struct nh_part **out, const char *path)
     struct nh_part *p = malloc(sizeof *p);
     if (!p)
         return fail("write", path, ENOMEM);
-    *p = (struct nh_part){.path = strdup(path), .fd = -1};
+    *p = (struct nh_part){.path = strdup(path), .fd = -1, .kept = true};
     if (!p->path || asprintf(&p->name, "%s.part", path) < 0) {
         free(p->path);
         free(p);
         return fail("write", path, ENOMEM);
     }
-    p->fd = open(p->name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (p->fd < 0) {
-        const int status = fail("create", p->name, errno);
-        p->committed = true; /* nothing of ours to remove */
-        nh_part_destroy(p);
-        return status;
-    }
     *out = p;
     return NH_OK;
+}
+
+int nh_part_create(struct nh_part **out, const char *path)
+{
+    struct nh_part *p;
+    int status = part_new(out, path);
+    if (status != NH_OK)
+        return status;
+    p = *out;
+    p->fd = open(p->name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (p->fd < 0) {
+        status = fail("create", p->name, errno);
+        nh_part_destroy(p);
+        *out = NULL;
+        return status;
+    }
+    p->kept = false;
+    return NH_OK;
+}
+
+/* Whether the file at `name`, open as p->fd, can be gone on with behind `size` bytes. */
+static int check_resumable(struct nh_part *p, const char *name, const char *head, long long size)
+{
+    const size_t n = strlen(head);
+    assert(n > 0 && n <= sizeof p->buffer);
+    struct stat st;
+    if (fstat(p->fd, &st) != 0)
+        return fail("go on with", name, errno);
+    if (!S_ISREG(st.st_mode))
+        return nh_fail(NH_FAILED, "cannot go on with %s: it is no regular file; start anew", name);
+    if (st.st_size < size)
+        return nh_fail(NH_FAILED, "cannot go on with %s behind byte %lld: it has only %lld; start anew", name, size,
+                       (long long)st.st_size);
+    char last;
+    if (size < (long long)n || pread(p->fd, p->buffer, n, 0) != (ssize_t)n || memcmp(p->buffer, head, n) != 0)
+        return nh_fail(NH_FAILED,
+                       "cannot go on with %s behind byte %lld: it does not begin with the header line of this program; "
+                       "start anew, or use the program that wrote it",
+                       name, size);
+    if (pread(p->fd, &last, 1, size - 1) != 1 || last != '\n')
+        return nh_fail(NH_FAILED, "cannot go on with %s behind byte %lld: no line ends there; start anew", name, size);
+    return NH_OK;
+}
+
+static int resume(struct nh_part *p, const char *head, long long size)
+{
+    const char *name = p->name;
+    p->fd = open(name, O_RDWR | O_CLOEXEC);
+    if (p->fd < 0 && errno == ENOENT) {
+        name = p->path;
+        p->fd = open(name, O_RDWR | O_CLOEXEC);
+        if (p->fd < 0 && errno == ENOENT)
+            return nh_fail(NH_FAILED, "cannot go on with %s: it is missing, and %s too; start anew", p->name, p->path);
+    }
+    if (p->fd < 0)
+        return fail("go on with", name, errno);
+    const int status = check_resumable(p, name, head, size);
+    if (status != NH_OK)
+        return status;
+    if ((name == p->path && rename(name, p->name) != 0) || ftruncate(p->fd, size) != 0 ||
+        lseek(p->fd, size, SEEK_SET) < 0)
+        return fail("go on with", name, errno);
+    return NH_OK;
+}
+
+int nh_part_resume(struct nh_part **out, const char *path, const char *head, long long size)
+{
+    int status = part_new(out, path);
+    if (status == NH_OK)
+        status = resume(*out, head, size);
+    if (status != NH_OK) {
+        nh_part_destroy(*out);
+        *out = NULL;
+    }
+    return status;
 }
 
 static int part_status(const struct nh_part *p)
@@ -130,7 +199,7 @@ static int part_status(const struct nh_part *p)
     return p->error ? fail("write", p->name, p->error) : NH_OK;
 }
 
-static int flush(struct nh_part *p)
+int nh_part_flush(struct nh_part *p)
 {
     for (size_t done = 0; done < p->used && !p->error;) {
         const ssize_t n = write(p->fd, p->buffer + done, p->used - done);
@@ -152,7 +221,7 @@ int nh_part_write(struct nh_part *p, const void *data, size_t size)
         p->used += n;
         from += n;
         size -= n;
-        if (flush(p) != NH_OK)
+        if (nh_part_flush(p) != NH_OK)
             return NH_FAILED;
     }
     if (p->error)
@@ -163,10 +232,25 @@ int nh_part_write(struct nh_part *p, const void *data, size_t size)
     return NH_OK;
 }
 
+int nh_part_sync(struct nh_part *p, long long *size)
+{
+    if (nh_part_flush(p) != NH_OK)
+        return NH_FAILED;
+    *size = lseek(p->fd, 0, SEEK_CUR);
+    if (*size < 0 || fdatasync(p->fd) != 0)
+        p->error = errno;
+    return part_status(p);
+}
+
+void nh_part_keep(struct nh_part *p)
+{
+    p->kept = true;
+}
+
 int nh_part_commit(struct nh_part *p)
 {
     assert(!p->committed);
-    if (flush(p) != NH_OK)
+    if (nh_part_flush(p) != NH_OK)
         return NH_FAILED;
     if (fsync(p->fd) != 0)
         p->error = errno;
@@ -185,7 +269,7 @@ void nh_part_destroy(struct nh_part *p)
         return;
     if (p->fd >= 0)
         close(p->fd);
-    if (!p->committed)
+    if (!p->committed && !p->kept)
         unlink(p->name);
     free(p->path);
     free(p->name);

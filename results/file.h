@@ -20,10 +20,23 @@ int nh_part_create(struct nh_part **out, const char *path);
 /** Adds bytes at the end, buffered. After a failure every later call fails with the same sentence. */
 int nh_part_write(struct nh_part *p, const void *data, size_t size);
 
+/** Goes on with PATH.part or, where that is missing, with PATH, which becomes PATH.part again: cut to its first `size`
+ * bytes, more is added behind. Those must be there, begin with `head` and end a line. Such a file is kept. */
+int nh_part_resume(struct nh_part **out, const char *path, const char *head, long long size);
+
+/** Writes what is buffered, so that others see it. */
+int nh_part_flush(struct nh_part *p);
+
+/** The same and syncs it to the disk; *size = length of the file, for nh_part_resume. */
+int nh_part_sync(struct nh_part *p, long long *size);
+
+/** From now on nh_part_destroy leaves PATH.part as it was last flushed. */
+void nh_part_keep(struct nh_part *p);
+
 /** Writes what is buffered, syncs it to the disk and renames PATH.part to PATH, over an older PATH. Once at most. */
 int nh_part_commit(struct nh_part *p);
 
-/** Frees p, and removes PATH.part unless it was committed. NULL is allowed. */
+/** Frees p, and removes PATH.part unless it was committed or is kept. NULL is allowed. */
 void nh_part_destroy(struct nh_part *p);
 
 /** All of the above for a small file: text[0..size) becomes the file PATH, or PATH stays as it was. */

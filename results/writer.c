@@ -34,22 +34,25 @@ static int no_memory(const char *table)
     return nh_fail(NH_FAILED, "cannot write %s.csv: out of memory; choose a smaller run", table);
 }
 
-static int write_header(struct nh_writer *w)
+/* The header line, to be freed; NULL where memory is short. */
+static char *header_line(const struct nh_writer *w)
 {
-    int status = NH_OK;
-    for (size_t i = 0; i < w->count && status == NH_OK; i++) {
-        const char *name = nh_columns[w->first + i].name;
-        status = nh_part_write(w->part, name, strlen(name));
-        if (status == NH_OK)
-            status = nh_part_write(w->part, i + 1 < w->count ? "," : "\n", 1);
+    size_t size = 1;
+    for (size_t i = 0; i < w->count; i++)
+        size += strlen(nh_columns[w->first + i].name) + 1;
+    char *line = malloc(size), *end = line;
+    for (size_t i = 0; line && i < w->count; i++) {
+        end = stpcpy(end, nh_columns[w->first + i].name);
+        end = stpcpy(end, i + 1 < w->count ? "," : "\n");
     }
-    return status;
+    return line;
 }
 
-int nh_writer_create(struct nh_writer **out, const char *dir, enum nh_table table)
+/* Opens the file of a table: a new one, or behind *bytes bytes of the one there. */
+static int begin(struct nh_writer **out, const char *dir, enum nh_table table, const long long *bytes)
 {
     *out = NULL;
-    char *path = NULL;
+    char *path = NULL, *header = NULL;
     int status = NH_OK;
     struct nh_writer *w = calloc(1, sizeof *w);
     if (!w)
@@ -66,20 +69,35 @@ int nh_writer_create(struct nh_writer **out, const char *dir, enum nh_table tabl
         path = NULL;
         goto memory;
     }
-    status = nh_part_create(&w->part, path);
-    if (status == NH_OK)
-        status = write_header(w);
+    header = header_line(w);
+    if (!header)
+        goto memory;
+    status = bytes ? nh_part_resume(&w->part, path, header, *bytes) : nh_part_create(&w->part, path);
+    if (status == NH_OK && !bytes)
+        status = nh_part_write(w->part, header, strlen(header));
     if (status != NH_OK)
         goto failed;
+    free(header);
     free(path);
     *out = w;
     return NH_OK;
 memory:
     status = no_memory(nh_tables[table].name);
 failed:
+    free(header);
     free(path);
     nh_writer_destroy(w);
     return status;
+}
+
+int nh_writer_create(struct nh_writer **out, const char *dir, enum nh_table table)
+{
+    return begin(out, dir, table, NULL);
+}
+
+int nh_writer_resume(struct nh_writer **out, const char *dir, enum nh_table table, long long bytes)
+{
+    return begin(out, dir, table, &bytes);
 }
 
 /* The cell of a column, which must take values of one of the given types. */
@@ -176,12 +194,34 @@ int nh_writer_row(struct nh_writer *w)
     return NH_OK;
 }
 
-int nh_writer_commit(struct nh_writer *w)
+/* Whether all rows so far are in the part. */
+static int between_rows(const struct nh_writer *w)
 {
     assert(!w->open_row);
-    if (w->no_memory)
-        return no_memory(nh_tables[w->table].name);
-    return nh_part_commit(w->part);
+    return w->no_memory ? no_memory(nh_tables[w->table].name) : NH_OK;
+}
+
+int nh_writer_flush(struct nh_writer *w)
+{
+    const int status = between_rows(w);
+    return status ? status : nh_part_flush(w->part);
+}
+
+int nh_writer_sync(struct nh_writer *w, long long *bytes)
+{
+    const int status = between_rows(w);
+    return status ? status : nh_part_sync(w->part, bytes);
+}
+
+void nh_writer_keep(struct nh_writer *w)
+{
+    nh_part_keep(w->part);
+}
+
+int nh_writer_commit(struct nh_writer *w)
+{
+    const int status = between_rows(w);
+    return status ? status : nh_part_commit(w->part);
 }
 
 void nh_writer_destroy(struct nh_writer *w)

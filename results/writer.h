@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 /** Writes one result table as CSV (RFC 4180, LF, the same bytes under every locale). DIR/TABLE.csv appears at the
- * commit, whole; until then it is DIR/TABLE.csv.part. Setters cannot fail visibly: what goes wrong in them, a row or
- * the commit reports. A column of another table, or of another type, is the caller's mistake and asserted. */
+ * commit, whole; until then it is DIR/TABLE.csv.part, with which a later process can go on. Setters cannot fail
+ * visibly: what goes wrong in them, a row or the commit reports. A column of another table, or of another type, is the
+ * caller's mistake and asserted. */
 #ifndef NH_WRITER_H
 #define NH_WRITER_H
 
@@ -23,6 +24,11 @@ struct nh_keys {
 /** Starts the file of a table, header line written; the folder must exist (nh_dir_make). */
 int nh_writer_create(struct nh_writer **out, const char *dir, enum nh_table table);
 
+/** Goes on with DIR/TABLE.csv.part or, where that is missing, with DIR/TABLE.csv, which becomes the .part again: cut to
+ * the first `bytes` bytes, as nh_writer_sync told them; more rows come behind. NH_FAILED, and the file as it was, where
+ * it is missing, shorter, begins with another header line or has no row's end there. Such a file is kept. */
+int nh_writer_resume(struct nh_writer **out, const char *dir, enum nh_table table, long long bytes);
+
 /** Sets those key columns that the table has; they stay for all rows until set anew (call it again for another step).
  */
 void nh_writer_keys(struct nh_writer *w, const struct nh_keys *keys);
@@ -38,10 +44,19 @@ void nh_writer_empty(struct nh_writer *w, enum nh_column_id column);
 /** Ends the row and empties all cells but the keys. NH_FAILED where the file cannot take it (full disk, memory). */
 int nh_writer_row(struct nh_writer *w);
 
+/** Between rows: what is written so far goes to the file, where others see it. */
+int nh_writer_flush(struct nh_writer *w);
+
+/** The same and syncs it to the disk; *bytes = length of the file, for nh_writer_resume. */
+int nh_writer_sync(struct nh_writer *w, long long *bytes);
+
+/** From now on nh_writer_destroy leaves the .part as it was last flushed. */
+void nh_writer_keep(struct nh_writer *w);
+
 /** Syncs the file to the disk and gives it its name. Once at most, after the last row. */
 int nh_writer_commit(struct nh_writer *w);
 
-/** Frees w; without a commit the .part is removed and nothing is left. NULL is allowed. */
+/** Frees w; without a commit the .part is removed and nothing is left, unless it is kept. NULL is allowed. */
 void nh_writer_destroy(struct nh_writer *w);
 
 #endif

@@ -4,6 +4,7 @@
 #include "harness/cli/names.h"
 #include "harness/cli/near.h"
 #include "harness/cli/op.h"
+#include "harness/cli/preset.h"
 #include "harness/core/err.h"
 #include "harness/core/init.h"
 #include "harness/core/policy.h"
@@ -13,11 +14,12 @@
 #include "probes/probe.h"
 #include "results/schema.h"
 
+#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_CELLS = 5, ROOM = 256 };
+enum { MAX_CELLS = 6, ROOM = 1024, SCALER_ROOM = 80 };
 
 /* A topic's rows: fills the cells of row i, with room for one that has to be put together; false behind the last. */
 typedef bool row_function(size_t i, const char *cells[MAX_CELLS], char room[ROOM]);
@@ -62,7 +64,36 @@ static bool policies(size_t i, const char *cells[MAX_CELLS], char room[ROOM])
         return false;
     cells[0] = policy->name;
     cells[1] = join(policy->aliases, room);
-    cells[2] = policy->what;
+    char *scaler = room + strlen(room) + 1, *wide = scaler + SCALER_ROOM;
+    const struct nh_scaler_rule *s = &policy->scaler;
+    if (s->window)
+        snprintf(scaler, SCALER_ROOM, "start=2^%d,window=%d,hysteresis=%d,floor=2^%d", ilogb(s->start), s->window, s->hysteresis,
+                 ilogb(s->floor));
+    else
+        snprintf(scaler, SCALER_ROOM, "none");
+    size_t n = 0, left = ROOM - (size_t)(wide - room);
+    for (int role = 0; role < NH_ROLE_COUNT && n < left; role++)
+        if (policy->format[role])
+            n += (size_t)snprintf(wide + n, left - n, "%s%s=%s", n ? "," : "", nh_role_names[role], policy->format[role]);
+    cells[2] = scaler;
+    cells[3] = wide;
+    cells[4] = policy->what;
+    cells[5] = policy->source;
+    return true;
+}
+
+static bool models(size_t i, const char *cells[MAX_CELLS], char room[ROOM])
+{
+    const struct nh_preset *preset = nh_presets[i];
+    if (!preset)
+        return false;
+    size_t n = 0;
+    for (const struct nh_preset_option *o = preset->options; o->name && n < ROOM; o++)
+        n += (size_t)snprintf(room + n, ROOM - n, "%s--%s=%s", n ? " " : "", o->name, o->value);
+    cells[0] = preset->name;
+    cells[1] = preset->what;
+    cells[2] = preset->source;
+    cells[3] = room;
     return true;
 }
 
@@ -126,7 +157,8 @@ static const struct topic {
 } topics[] = {
     {"layouts", layouts, "name, aliases, equation"},
     {"probes", probes, "name, aliases, when it runs, columns it fills, what it measures"},
-    {"policies", policies, "name, aliases, what is in which format"},
+    {"policies", policies, "name, aliases, loss scaler, roles that do not follow --dtype, what is in which format, source"},
+    {"models", models, "name as --arch takes it, what it is, source, options"},
     {"inits", inits, "name, recipe"},
     {"columns", columns, "name, type, unit, file, meaning"},
     {"sites", sites, "name, what is stored there"},

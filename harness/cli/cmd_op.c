@@ -273,7 +273,7 @@ static double *add_result(struct results *r, const char *prefix, const char *nam
     if (!x)
         return NULL;
     snprintf(r->names[r->n], sizeof r->names[r->n], "%s%s", prefix, name);
-    r->out[r->n] = (struct nh_tensor_out){r->names[r->n], shape, x};
+    r->out[r->n] = (struct nh_tensor_out){r->names[r->n], NH_TENSOR_F64, shape, x};
     return r->numbers[r->n++] = x;
 }
 
@@ -292,6 +292,18 @@ static int add_gradient(const struct job *job, int i, struct results *r)
     return NH_OK;
 }
 
+/* What the float core has computed, as floats in the same place. */
+static void narrow(struct results *r)
+{
+    for (size_t i = 0; i < r->n; i++) {
+        r->out[i].type = NH_TENSOR_F32;
+        for (size_t k = 0; k < nh_shape_count(&r->out[i].shape); k++) {
+            const float x = (float)r->numbers[i][k];
+            memcpy((char *)r->numbers[i] + k * sizeof x, &x, sizeof x);
+        }
+    }
+}
+
 static int write_results(const struct job *job)
 {
     struct results r = {.n = 0};
@@ -301,9 +313,10 @@ static int write_results(const struct job *job)
         job->core->read(job->exec, job->b.out, y);
     for (int i = 0; i < NH_OP_TENSORS && job->b.q->gradients && !status; i++)
         status = add_gradient(job, i, &r);
-    const enum nh_tensor_type type = nh_core_for(job->b.g) == &nh_core_f64 ? NH_TENSOR_F64 : NH_TENSOR_F32;
+    if (nh_core_for(job->b.g) != &nh_core_f64)
+        narrow(&r);
     if (!status)
-        status = nh_safetensors_write(job->b.q->out, type, r.out, r.n);
+        status = nh_safetensors_write(job->b.q->out, r.out, r.n, NULL, 0);
     while (r.n > 0)
         free(r.numbers[--r.n]);
     return status;

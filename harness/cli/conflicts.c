@@ -5,6 +5,7 @@
 #include "harness/cli/value.h"
 #include "harness/core/err.h"
 #include "harness/core/graph.h"
+#include "harness/core/policy.h"
 #include "layouts/layout.h"
 #include "probes/probe.h"
 #include "results/number.h"
@@ -63,6 +64,7 @@ static int attention_only(const struct nh_options *o)
     const char *idle = c->qk_zero                           ? "qk-init 0"
                        : c->qk_norm                         ? "qk-norm"
                        : nh_options_given(o, "score-scale") ? "score-scale"
+                       : nh_options_given(o, "pb-relax")    ? "pb-relax"
                        : nh_options_given(o, "window")      ? "window"
                        : nh_options_given(o, "heads")       ? "heads"
                        : nh_options_given(o, "kv-heads")    ? "kv-heads"
@@ -164,7 +166,8 @@ static bool has_post_norm(const struct nh_layout *layout, int depth, const doubl
 static int post_gain(const struct nh_options *o)
 {
     const struct nh_config *c = &o->config;
-    if (!nh_options_given(o, "post-gain") || has_post_norm(c->layout, c->depth, c->knobs))
+    const char *idle = nh_options_given(o, "post-gain") ? "post-gain" : "post-gain-frozen";
+    if (!nh_options_given(o, idle) || has_post_norm(c->layout, c->depth, c->knobs))
         return NH_OK;
     char list[NH_VALUE_SIZE] = "";
     for (size_t i = 0, n = 0; nh_layouts[i] && n < sizeof list; i++) {
@@ -174,9 +177,9 @@ static int post_gain(const struct nh_options *o)
             n += (size_t)snprintf(list + n, sizeof list - n, "%s%s", n ? ", " : "", nh_layouts[i]->name);
     }
     return nh_fail(NH_USAGE,
-                   "--post-gain has no effect in the layout %s, which has no norm on a branch's output; "
+                   "--%s has no effect in the layout %s, which has no norm on a branch's output; "
                    "these have one: %s",
-                   c->layout->name, list);
+                   idle, c->layout->name, list);
 }
 
 static int images(const struct nh_options *o)
@@ -222,11 +225,47 @@ static int jacobian(const struct nh_options *o)
                    idle);
 }
 
+static int relax(const struct nh_options *o)
+{
+    if (!nh_options_given(o, "pb-relax") || !o->config.pb_relax || !o->config.scale_after)
+        return NH_OK;
+    return nh_fail(
+        NH_USAGE, "--pb-relax divides queries before the product, --score-scale after scales behind it; leave one out");
+}
+
+static int scaler(const struct nh_options *o)
+{
+    if (!o->config.train.scale_window || nh_policy_scaler(&o->config).window)
+        return NH_OK;
+    return nh_fail(
+        NH_USAGE,
+        "--scale-window has no effect, as the loss scale is fixed; leave it out, or use --loss-scale auto with "
+        "--dtype fp16");
+}
+
+static int training_cotangent(const struct nh_options *o)
+{
+    if (!o->config.cotangent_random || !o->config.train.steps)
+        return NH_OK;
+    return nh_fail(NH_USAGE,
+                   "--cotangent random and --steps exclude each other: training follows the loss; leave one out");
+}
+
+/* Roles that have an option of their own. */
+static int roles(const struct nh_options *o)
+{
+    const struct nh_config *c = &o->config;
+    const char *twice = *c->role_format[NH_ROLE_ACCUM].name && nh_options_given(o, "accum")            ? "accum"
+                        : *c->role_format[NH_ROLE_NORM_STAT].name && nh_options_given(o, "norm-stats") ? "norm-stats"
+                                                                                                       : NULL;
+    return twice ? nh_fail(NH_USAGE, "--%s and --roles speak of the same; leave one out", twice) : NH_OK;
+}
+
 int nh_options_conflicts(const struct nh_options *o)
 {
     static int (*const checks[])(const struct nh_options *) = {
-        attention_only, ffn_only, heads,     kv_heads, rotation,  hidden_width,
-        norms,          qk_norm,  post_gain, images,   cotangent, jacobian,
+        attention_only, ffn_only, heads,     kv_heads, rotation, hidden_width, norms,  qk_norm,
+        post_gain,      images,   cotangent, jacobian, relax,    roles,        scaler, training_cotangent,
     };
     int status = NH_OK;
     for (size_t i = 0; !status && i < sizeof checks / sizeof *checks; i++)

@@ -2,6 +2,7 @@
 #include "harness/cli/names.h"
 
 #include "harness/cli/near.h"
+#include "harness/cli/preset.h"
 #include "harness/core/err.h"
 #include "harness/core/policy.h"
 #include "harness/data/data.h"
@@ -51,10 +52,16 @@ static const char *const *no_aliases(size_t i)
     return NULL;
 }
 
+static const char *preset_name(size_t i)
+{
+    return nh_presets[i] ? nh_presets[i]->name : NULL;
+}
+
 const struct nh_names nh_layout_names = {"layout", "layouts", layout_name, layout_aliases};
 const struct nh_names nh_policy_names = {"policy", "policies", policy_name, policy_aliases};
 const struct nh_names nh_probe_names = {"probe", "probes", probe_name, probe_aliases};
 const struct nh_names nh_data_names = {"data source", "data", data_name, no_aliases};
+const struct nh_names nh_preset_names = {"model", "models", preset_name, no_aliases};
 
 int nh_names_find(const struct nh_names *names, const char *text, size_t *index)
 {

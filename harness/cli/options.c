@@ -2,6 +2,7 @@
 #include "harness/cli/options.h"
 
 #include "harness/cli/near.h"
+#include "harness/cli/preset.h"
 #include "harness/cli/value.h"
 #include "harness/core/err.h"
 #include "harness/core/init.h"
@@ -19,12 +20,18 @@
 #define WORDS(...) ((const char *const[]){__VA_ARGS__, NULL})
 #define AT(field)  .at = offsetof(struct nh_config, field)
 
+/* Optimizers that read a number. */
+#define OF_ADAMW .training = true, .optimizers = 1u << NH_OPTIMIZER_ADAMW | 1u << NH_OPTIMIZER_MUON
+#define OF_SGD   .training = true, .optimizers = 1u << NH_OPTIMIZER_SGD | 1u << NH_OPTIMIZER_MUON
+
 enum { MAX_BATCH = 1 << 15, MAX_SEQ = 1 << 15 }; /* their product is an int */
 
 // clang-format off
 /* In the order of config.csv. */
 static const struct nh_option options[] = {
-    {.group = "Model", .name = "layout", .kind = &nh_value_layout, AT(layout), .start = "pre",
+    {.group = "Model", .name = "arch", .kind = &nh_value_arch, AT(arch), .shown = "",
+     .help = "a preset of the options below, which stand over it; 'harness list models'"},
+    {.name = "layout", .kind = &nh_value_layout, AT(layout), .start = "pre",
      .help = "where the norms stand; 'harness list layouts'"},
     {.name = "set", .kind = &nh_value_knob, .shown = "",
      .help = "a knob of the layout's own, may be repeated; 'harness describe LAYOUT'"},
@@ -62,8 +69,18 @@ static const struct nh_option options[] = {
     {.name = "score-scale", .kind = &nh_value_either, AT(scale_after), .start = "before",
      .choices = WORDS("before", "after"),
      .help = "1/sqrt(head width) before or after the product"},
+    {.name = "pb-relax", .kind = &nh_value_relax, AT(pb_relax), .start = "off", .word = "layer", .min = 32,
+     .help = "scores are held divided by alpha, on = 32, layer = the layer's index (CogView, GLM-130B)"},
+    {.name = "ln-relax", .kind = &nh_value_relax, AT(ln_relax), .start = "off", .min = 8,
+     .help = "a norm's input is first divided by max|x|/C over the whole tensor, on = 8 (CogView)"},
+    {.name = "softcap", .kind = &nh_value_positive, AT(softcap), .start = "off", .word = "off",
+     .help = "logits become C tanh(logits / C)"},
+    {.name = "z-loss", .kind = &nh_value_positive, AT(z_loss), .start = "off", .word = "off",
+     .help = "C log^2 Z is added to the loss of each token"},
     {.name = "embed-scale", .kind = &nh_value_positive, AT(embed_scale), .start = "1", .shown = "the init's own", .word = "sqrt",
      .help = "factor on the embedding, sqrt = root of the width"},
+    {.name = "embed-shrink", .kind = &nh_value_positive, AT(embed_shrink), .start = "1",
+     .help = "factor on the gradient of the embedding, the head left out"},
     {.name = "tie", .kind = &nh_value_switch, AT(tie), .start = "off",
      .choices = WORDS("off", "on"),
      .help = "the embedding matrix is the head"},
@@ -79,10 +96,12 @@ static const struct nh_option options[] = {
      .help = "which role has which format; 'harness list policies'"},
     {.name = "accum", .kind = &nh_value_choice, AT(accum), .start = "fp32",
      .choices = WORDS("fp32", "dtype"),
-     .help = "format of the sums in products"},
+     .shown = "the policy's", .help = "format of the sums in products"},
     {.name = "norm-stats", .kind = &nh_value_choice, AT(norm_stats), .start = "fp32",
      .choices = WORDS("fp32", "dtype"),
-     .help = "format of a norm's statistics"},
+     .shown = "the policy's", .help = "format of a norm's statistics"},
+    {.name = "roles", .kind = &nh_value_roles, .shown = "",
+     .help = "formats of single roles over the policy's: residual=fp32,norm-in=dtype; 'harness list policies'"},
     {.name = "norm-cast", .kind = &nh_value_either, AT(cast_before_gain), .start = "after-gain",
      .choices = WORDS("after-gain", "before-gain"),
      .help = "where a norm's result is rounded"},
@@ -100,6 +119,9 @@ static const struct nh_option options[] = {
      .help = "factor on W_Q, 0 = uniform attention"},
     {.name = "post-gain", .kind = &nh_value_positive, AT(post_gain), .start = "1",
      .help = "factor on the gain of the norm on a branch's output"},
+    {.name = "post-gain-frozen", .kind = &nh_value_switch, AT(post_gain_frozen), .start = "off",
+     .choices = WORDS("off", "on"), .training = true,
+     .help = "that gain is not trained"},
     {.name = "seed", .kind = &nh_value_seed, AT(seed), .start = "0",
      .help = "of all that is drawn"},
 
@@ -119,6 +141,49 @@ static const struct nh_option options[] = {
      .help = "grey levels of an image"},
     {.name = "data-seed", .kind = &nh_value_seed, AT(data_seed), .start = "0", .shown = "the seed",
      .help = "of the order of the data"},
+
+    {.group = "Training", .name = "steps", .kind = &nh_value_int, AT(train.steps), .start = "0", .max = 1000000000,
+     .help = "steps of training, 0 = a look at the start alone"},
+    {.name = "optimizer", .kind = &nh_value_choice, AT(train.optimizer), .start = "adamw", .training = true,
+     .choices = WORDS("adamw", "muon", "sgd"),
+     .help = "AdamW; Muon for matrices and AdamW for the rest; SGD with momentum"},
+    {.name = "lr", .kind = &nh_value_positive, AT(train.lr), .start = "0.001", .training = true,
+     .help = "learning rate at its height"},
+    {.name = "warmup", .kind = &nh_value_int, AT(train.warmup), .start = "0", .max = 1000000000, .training = true,
+     .help = "first steps, over which the rate rises: step t (from 0) has (t+1)/N of it"},
+    {.name = "schedule", .kind = &nh_value_choice, AT(train.schedule), .start = "constant", .training = true,
+     .choices = WORDS("constant", "linear", "cosine", "wsd"),
+     .help = "the rate after the warmup: constant, down to 0 linearly or as a cosine, or linearly over the last fifth"},
+    {.name = "beta1", .kind = &nh_value_real, AT(train.beta1), .start = "0.9", .max = 0.9999999, OF_ADAMW,
+     .help = "of AdamW"},
+    {.name = "beta2", .kind = &nh_value_real, AT(train.beta2), .start = "0.95", .max = 0.9999999, OF_ADAMW,
+     .help = "of AdamW"},
+    {.name = "adam-eps", .kind = &nh_value_positive, AT(train.adam_eps), .start = "1e-8", OF_ADAMW,
+     .help = "of AdamW"},
+    {.name = "momentum", .kind = &nh_value_real, AT(train.momentum), .start = "0.95", .max = 0.9999999, OF_SGD,
+     .help = "of SGD and Muon"},
+    {.name = "weight-decay", .kind = &nh_value_real, AT(train.weight_decay), .start = "0", .max = 1000, .training = true,
+     .help = "decoupled, times the rate; norms, biases and single numbers left out"},
+    {.name = "clip", .kind = &nh_value_positive, AT(train.clip), .start = "1", .word = "off", .training = true,
+     .help = "largest norm of the gradient, after the loss scale is taken out"},
+    {.name = "grad-accum", .kind = &nh_value_int, AT(train.grad_accum), .start = "1", .min = 1, .max = 65536, .training = true,
+     .help = "batches whose gradients make one step"},
+    {.name = "loss-scale", .kind = &nh_value_scale, AT(train.loss_scale), .start = "auto", .training = true,
+     .help = "auto = the policy's scaler, a fixed number, off = 1"},
+    {.name = "scale-window", .kind = &nh_value_int, AT(train.scale_window), .start = "policy", .word = "policy", .min = 1,
+     .max = 1000000000, .training = true, .shown = "the policy's",
+     .help = "clean steps before the scale is doubled"},
+    {.name = "probe-every", .kind = &nh_value_int, AT(train.probe_every), .start = "100", .word = "ends", .min = 1,
+     .max = 1000000000, .training = true,
+     .help = "steps between looks of the probes; first and last step always"},
+    {.name = "val-every", .kind = &nh_value_int, AT(train.val_every), .start = "end", .word = "end", .min = 1, .max = 1000000000,
+     .training = true, .help = "steps between validations, where the data holds something out; after the last step always"},
+    {.name = "checkpoint-every", .kind = &nh_value_int, AT(train.checkpoint_every), .start = "never", .word = "never", .min = 1,
+     .max = 1000000000, .training = true,
+     .help = "steps between checkpoints, and one at the end; an interrupted run leaves one in any case"},
+    {.name = "resume", .kind = &nh_value_switch, AT(train.resume), .start = "off", .elsewhere = true, .training = true,
+     .choices = WORDS("off", "on"),
+     .help = "go on from the checkpoint in the run's folder; from the start where there is none"},
 
     {.group = "Measurement", .name = "probes", .kind = &nh_value_probes, AT(probes),
      .help = "none or a comma list; 'harness list probes'"},
@@ -150,7 +215,7 @@ static const struct nh_option options[] = {
 // clang-format on
 
 enum { COUNT = sizeof options / sizeof *options };
-_Static_assert(COUNT <= 64, "struct nh_options has one bit for each option");
+_Static_assert((int)COUNT <= (int)NH_MAX_OPTIONS, "struct nh_options has one flag for each option");
 
 static const struct nh_option *find(const char *name, size_t length)
 {
@@ -160,16 +225,16 @@ static const struct nh_option *find(const char *name, size_t length)
     return NULL;
 }
 
-static uint64_t bit(const struct nh_option *option)
-{
-    return UINT64_C(1) << (option - options);
-}
-
 bool nh_options_given(const struct nh_options *o, const char *name)
 {
     const struct nh_option *option = find(name, strlen(name));
     assert(option);
-    return o->given & bit(option);
+    return o->given[option - options] == NH_BY_USER;
+}
+
+static bool is_set(const struct nh_options *o, const char *name)
+{
+    return o->given[find(name, strlen(name)) - options] != NH_BY_DEFAULT;
 }
 
 static void set_defaults(struct nh_options *o)
@@ -191,12 +256,21 @@ static void resolve(struct nh_options *o)
     struct nh_config *c = &o->config;
     if (c->kv_heads == 0)
         c->kv_heads = c->heads;
-    if (!nh_options_given(o, "embed-scale"))
+    if (!is_set(o, "embed-scale"))
         c->embed_scale = nh_init_embed_scale(c);
     if (c->embed_scale <= 0) /* the word sqrt */
         c->embed_scale = sqrt(c->width);
-    if (!nh_options_given(o, "data-seed"))
+    if (!is_set(o, "data-seed"))
         c->data_seed = c->seed;
+    if (!is_set(o, "dtype") && c->policy->dtype)
+        nh_fmt_parse(&c->dtype, c->policy->dtype);
+    if (!is_set(o, "accum"))
+        c->accum = c->policy->format[NH_ROLE_ACCUM] ? NH_WIDE_FP32 : NH_WIDE_DTYPE;
+    if (!is_set(o, "norm-stats"))
+        c->norm_stats = c->policy->format[NH_ROLE_NORM_STAT] ? NH_WIDE_FP32 : NH_WIDE_DTYPE;
+    for (size_t i = 0; nh_probes[i]; i++)
+        if (c->train.steps && !is_set(o, "probes") && nh_probes[i]->at_start_only)
+            c->probes &= ~(UINT32_C(1) << i);
     cpu_set_t cpus;
     if (c->threads == 0)
         c->threads = sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? CPU_COUNT(&cpus) : 1;
@@ -261,9 +335,9 @@ static int take(struct nh_options *o, struct sets *sets, const struct nh_option 
 {
     if (option->kind == &nh_value_knob)
         return keep_set(sets, value);
-    if (o->given & bit(option))
+    if (o->given[option - options] == NH_BY_USER)
         return nh_fail(NH_USAGE, "--%s is given twice; keep one", option->name);
-    o->given |= bit(option);
+    o->given[option - options] = NH_BY_USER;
     return option->kind->read(option, value, &o->config);
 }
 
@@ -277,11 +351,39 @@ static int read_knobs(struct nh_config *c, const struct sets *sets)
     return status;
 }
 
+/* False for what only training, or only another optimizer, reads. */
+static bool has_effect(const struct nh_option *option, const struct nh_config *c)
+{
+    return !option->training || (c->train.steps && (!option->optimizers || option->optimizers >> c->train.optimizer & 1));
+}
+
+/* The preset's options, which stand under those of the command line: it is looked for first. */
+static int read_preset(struct nh_options *o, int argc, char **argv)
+{
+    struct nh_config *c = &o->config;
+    int status = NH_OK;
+    for (int i = 0; !status && i < argc;) {
+        const struct nh_option *option = NULL;
+        const char *value = NULL;
+        status = split(argc, argv, &i, &option, &value);
+        if (!status && option->kind == &nh_value_arch)
+            status = option->kind->read(option, value, c);
+    }
+    const struct nh_preset *preset = status ? NULL : nh_preset_find(c->arch);
+    for (size_t i = 0; !status && preset && preset->options[i].name; i++) {
+        const struct nh_option *option = find(preset->options[i].name, strlen(preset->options[i].name));
+        assert(option);
+        status = option->kind->read(option, preset->options[i].value, c);
+        o->given[option - options] = NH_BY_PRESET;
+    }
+    return status;
+}
+
 int nh_options_parse(struct nh_options *o, int argc, char **argv)
 {
     set_defaults(o);
     struct sets sets = {.count = 0};
-    int status = NH_OK;
+    int status = read_preset(o, argc, argv);
     for (int i = 0; !status && i < argc;) {
         const struct nh_option *option = NULL;
         const char *value = NULL;
@@ -294,7 +396,12 @@ int nh_options_parse(struct nh_options *o, int argc, char **argv)
     if (status)
         return status;
     resolve(o);
-    return nh_options_conflicts(o);
+    for (size_t i = 0; i < COUNT && !status; i++)
+        if (o->given[i] == NH_BY_USER && !has_effect(&options[i], &o->config))
+            status = o->config.train.steps
+                         ? nh_fail(NH_USAGE, "--%s has no effect with this --optimizer; leave it out", options[i].name)
+                         : nh_fail(NH_USAGE, "--%s has no effect without training; leave it out or add --steps N", options[i].name);
+    return status ? status : nh_options_conflicts(o);
 }
 
 static int record_knobs(const struct nh_config *c, nh_option_visit *visit, void *arg)
@@ -317,7 +424,7 @@ int nh_options_record(const struct nh_options *o, nh_option_visit *visit, void *
         char text[NH_VALUE_SIZE];
         if (options[i].kind == &nh_value_knob)
             status = record_knobs(&o->config, visit, arg);
-        else if (!options[i].elsewhere)
+        else if (!options[i].elsewhere && has_effect(&options[i], &o->config))
             status = visit(arg, options[i].name, options[i].kind->write(&options[i], &o->config, text));
     }
     return status;

@@ -9,9 +9,14 @@
 #include <stdint.h>
 #include <stdio.h>
 
+enum { NH_MAX_OPTIONS = 96 };
+
+/** Where an option's value comes from. */
+enum nh_given { NH_BY_DEFAULT, NH_BY_PRESET, NH_BY_USER };
+
 struct nh_options {
     struct nh_config config; /**< texts point into argv; may be completed before it is recorded: seq, batch, vocab */
-    uint64_t given;          /**< bit i: option i of the table was on the command line */
+    enum nh_given given[NH_MAX_OPTIONS]; /**< by option of the table */
 };
 
 /** Reads argv[0..argc), the words behind the command's name, over the defaults; then looks for contradictions.

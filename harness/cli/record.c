@@ -1,31 +1,29 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-/** The files of a run: layers.csv, sites.csv, spectrum.csv, config.csv, and run.json, which is written last. */
-#include "harness/cli/cli.h"
+/** The tables of a run: layers.csv, sites.csv, spectrum.csv, steps.csv, config.csv. */
 #include "harness/cli/run.h"
 #include "harness/core/err.h"
 #include "harness/core/init.h"
+#include "harness/io/safetensors.h"
 #include "results/file.h"
 #include "results/writer.h"
 
-#include <cblas.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <gsl/gsl_version.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-double nh_largest(const struct nh_counts *c)
-{
-    bool nothing_but_nan = c->max_abs == 0 && c->total && c->overflow + c->nan_made + c->propagated >= c->total;
-    return nothing_but_nan ? (double)NAN : c->max_abs;
-}
+struct nh_record {
+    int lock; /**< of the folder: one process at a time writes into it */
+    struct nh_writer *tables[NH_TABLE_COUNT]; /**< each from its first row on */
+};
+
+const char *const nh_run_files[] = {"layers.csv", "sites.csv", "spectrum.csv", "steps.csv", "config.csv", NULL};
 
 double nh_headroom_bits(const struct nh_fmt *format, const struct nh_counts *c)
 {
@@ -37,47 +35,43 @@ double nh_headroom_bits(const struct nh_fmt *format, const struct nh_counts *c)
 const struct nh_fmt *nh_site_format(const struct nh_graph *g, int site, enum nh_direction direction)
 {
     if (direction == NH_WGRAD)
-        return &g->fmt[NH_ROLE_WEIGHT_GRADIENT];
+        return nh_weight_grad_fmt(g, g->sites[site].weight_role);
     return direction == NH_BWD ? nh_grad_fmt(g, g->sites[site].role) : &g->fmt[g->sites[site].role];
 }
 
-static char *join(const char *dir, const char *name)
+char *nh_run_path(const struct nh_run *run, const char *name)
 {
     char *path;
-    if (asprintf(&path, "%s/%s", dir, name) < 0)
+    if (asprintf(&path, "%s/%s", run->dir, name) < 0)
         abort();
     return path;
 }
 
-static json_t *load_record(const struct nh_run *run)
+long long nh_run_file_size(const struct nh_run *run, const char *name)
 {
-    char *path = join(run->dir, "run.json");
+    struct stat st;
+    char *path = nh_run_path(run, name);
+    int missing = stat(path, &st);
+    free(path);
+    return missing ? -1 : (long long)st.st_size;
+}
+
+/* ---- what is there already ---- */
+
+static json_t *load_json(const struct nh_run *run)
+{
+    char *path = nh_run_path(run, "run.json");
     json_t *j = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
     free(path);
     return j;
 }
 
-/** The files of a run but run.json, which comes last. */
-static const char *const files[] = {"layers.csv", "sites.csv", "spectrum.csv", "config.csv"};
-
-enum { N_FILES = sizeof files / sizeof *files };
-
-/** Size of a file of the run, -1 where there is none. */
-static json_int_t file_size(const struct nh_run *run, const char *name)
-{
-    struct stat st;
-    char *path = join(run->dir, name);
-    int missing = stat(path, &st);
-    free(path);
-    return missing ? -1 : (json_int_t)st.st_size;
-}
-
 /** True where no file is missing or shorter than run.json tells. */
 static bool whole(const struct nh_run *run, const json_t *sizes)
 {
-    for (int i = 0; i < N_FILES; i++) {
-        const json_t *size = json_object_get(sizes, files[i]);
-        if (size && file_size(run, files[i]) < json_integer_value(size))
+    for (int i = 0; nh_run_files[i]; i++) {
+        const json_t *size = json_object_get(sizes, nh_run_files[i]);
+        if (size && nh_run_file_size(run, nh_run_files[i]) < json_integer_value(size))
             return false;
     }
     return sizes != NULL;
@@ -86,7 +80,7 @@ static bool whole(const struct nh_run *run, const json_t *sizes)
 /** True where a CSV file in the folder is not what a killed run of this configuration may have left there. */
 static bool foreign(const struct nh_run *run, const char *name)
 {
-    char *path = join(run->dir, name), line[64] = "";
+    char *path = nh_run_path(run, name), line[64] = "";
     struct stat st;
     FILE *f = stat(path, &st) == 0 && S_ISREG(st.st_mode) ? fopen(path, "re") : NULL;
     bool other = f != NULL;
@@ -100,19 +94,70 @@ static bool foreign(const struct nh_run *run, const char *name)
     return other;
 }
 
-int nh_record_find(const struct nh_run *run, bool *finished)
+static int other_run(const struct nh_run *run, const char *id)
 {
-    json_t *j = load_record(run);
-    const char *id = json_string_value(json_object_get(j, "run"));
-    int status = NH_OK;
-    *finished = id && strcmp(id, run->id) == 0 && whole(run, json_object_get(j, "files"));
-    if (id && strcmp(id, run->id) != 0)
-        status = nh_fail(NH_USAGE, "%s holds the results of another configuration (run %.16s); choose another --out, or --force to "
-                                   "replace them", run->dir, id);
-    for (int i = 0; i < N_FILES && !status && !id; i++)
-        if (foreign(run, files[i]))
-            status = nh_fail(NH_USAGE, "%s/%s is not of this run; choose another --out, or --force to replace it", run->dir, files[i]);
+    return nh_fail(NH_USAGE, "%s holds the results of another configuration (run %.16s); choose another --out, or --force to replace "
+                             "them", run->dir, id);
+}
+
+/** Whether there is a checkpoint of this run. */
+static int find_checkpoint(const struct nh_run *run, enum nh_found *found)
+{
+    if (nh_run_file_size(run, NH_CHECKPOINT) < 0)
+        return NH_OK;
+    struct nh_safetensors *s = NULL;
+    char *path = nh_run_path(run, NH_CHECKPOINT);
+    int status = nh_safetensors_open(&s, path);
+    const char *id = status ? NULL : nh_safetensors_meta(s, "run");
+    if (!status && !id)
+        status = nh_fail(NH_FAILED, "%s is no checkpoint of a run; choose another --out, or --force to replace it", path);
+    else if (!status && strcmp(id, run->id) != 0)
+        status = other_run(run, id);
+    if (!status)
+        *found = NH_FOUND_BROKEN_OFF;
+    nh_safetensors_close(s);
+    free(path);
+    return status;
+}
+
+int nh_record_find(const struct nh_run *run, enum nh_found *found)
+{
+    json_t *j = load_json(run);
+    const char *id = json_string_value(json_object_get(j, "run")), *how = json_string_value(json_object_get(j, "status"));
+    bool interrupted = how && strcmp(how, nh_run_status_names[NH_RUN_INTERRUPTED]) == 0;
+    int status = id && strcmp(id, run->id) != 0 ? other_run(run, id) : NH_OK;
+    *found = id && !status && !interrupted && whole(run, json_object_get(j, "files")) ? NH_FOUND_FINISHED : NH_FOUND_NOTHING;
+    for (int i = 0; nh_run_files[i] && !status && !id; i++)
+        if (foreign(run, nh_run_files[i]))
+            status = nh_fail(NH_USAGE, "%s/%s is not of this run; choose another --out, or --force to replace it", run->dir,
+                             nh_run_files[i]);
+    if (!status && *found == NH_FOUND_NOTHING)
+        status = find_checkpoint(run, found);
     json_decref(j);
+    return status;
+}
+
+/* ---- opening and closing ---- */
+
+static int take_away(const struct nh_run *run, const char *name)
+{
+    char *path = nh_run_path(run, name);
+    int failed = unlink(path) && errno != ENOENT ? errno : 0;
+    free(path);
+    return failed ? nh_fail(NH_FAILED, "cannot replace %s/%s: %s; choose another --out", run->dir, name, strerror(failed)) : NH_OK;
+}
+
+/** Takes the files of an older run away, run.json first: what is left of it never looks finished. */
+static int clear(const struct nh_run *run)
+{
+    int status = take_away(run, NH_CHECKPOINT);
+    for (int i = 0; nh_run_files[i] && !status; i++) {
+        char part[32];
+        snprintf(part, sizeof part, "%s.part", nh_run_files[i]);
+        status = take_away(run, nh_run_files[i]);
+        if (!status)
+            status = take_away(run, part);
+    }
     return status;
 }
 
@@ -123,28 +168,84 @@ static struct nh_keys keys_of(const struct nh_run *run)
                             .dtype = c->dtype.name, .policy = c->policy->name, .init = nh_init_names[c->init], .seed = c->seed};
 }
 
-static int begin_table(struct nh_writer **w, const struct nh_run *run, enum nh_table table)
+static void set_keys(const struct nh_run *run, struct nh_writer *w, int step)
 {
-    int status = nh_writer_create(w, run->dir, table);
     struct nh_keys keys = keys_of(run);
-    if (!status)
-        nh_writer_keys(*w, &keys);
-    return status;
+    keys.step = step;
+    nh_writer_keys(w, &keys);
 }
 
-/** Commits where all went well; frees the writer in any case. */
-static int end_table(struct nh_writer *w, int status)
+/** The tables of a checkpoint, cut to where they were. */
+static int reopen(struct nh_run *run, const long long bytes[NH_TABLE_COUNT])
 {
-    if (!status)
-        status = nh_writer_commit(w);
-    nh_writer_destroy(w);
+    int status = NH_OK;
+    for (int t = 0; t < NH_TABLE_COUNT && !status; t++)
+        if (bytes[t])
+            status = nh_writer_resume(&run->record->tables[t], run->dir, (enum nh_table)t, bytes[t]);
     return status;
 }
 
-static int write_layers(const struct nh_run *run)
+int nh_record_open(struct nh_run *run, const long long bytes[NH_TABLE_COUNT], bool *finished)
+{
+    bool trains = run->options.config.train.steps > 0;
+    int status = nh_dir_make(run->dir);
+    if (status)
+        return status;
+    run->record = calloc(1, sizeof *run->record);
+    if (!run->record)
+        return nh_fail(NH_FAILED, "out of memory");
+    run->record->lock = open(run->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    /* who has only looked waits for the other one to write the same; who trains would wait for hours */
+    if (run->record->lock < 0 || flock(run->record->lock, trains ? LOCK_EX | LOCK_NB : LOCK_EX)) {
+        if (errno == EWOULDBLOCK)
+            return nh_fail(NH_FAILED, "another process is at work in %s; wait for it or choose another --out", run->dir);
+        return nh_fail(NH_FAILED, "%s: %s; choose another --out", run->dir, strerror(errno));
+    }
+    enum nh_found found = NH_FOUND_NOTHING;
+    if (!run->options.config.force) /* another run may have come before, while this one was computing */
+        status = nh_record_find(run, &found);
+    *finished = found == NH_FOUND_FINISHED;
+    if (status || *finished)
+        return status;
+    status = take_away(run, "run.json");
+    if (!status)
+        status = bytes ? reopen(run, bytes) : clear(run);
+    return status;
+}
+
+/** The writer of a table, started where this is its first row; keys set. */
+static int table(struct nh_run *run, enum nh_table t, int step, struct nh_writer **w)
+{
+    struct nh_writer **have = &run->record->tables[t];
+    int status = *have ? NH_OK : nh_writer_create(have, run->dir, t);
+    *w = *have;
+    if (!status)
+        set_keys(run, *w, step);
+    return status;
+}
+
+void nh_record_close(struct nh_run *run)
+{
+    if (!run->record)
+        return;
+    bool keep = nh_run_file_size(run, NH_CHECKPOINT) >= 0;
+    for (int t = 0; t < NH_TABLE_COUNT; t++) {
+        if (keep && run->record->tables[t])
+            nh_writer_keep(run->record->tables[t]);
+        nh_writer_destroy(run->record->tables[t]);
+    }
+    if (run->record->lock >= 0)
+        close(run->record->lock);
+    free(run->record);
+    run->record = NULL;
+}
+
+/* ---- rows ---- */
+
+static int write_layers(struct nh_run *run, int step)
 {
     struct nh_writer *w = NULL;
-    int status = begin_table(&w, run, NH_TABLE_LAYERS);
+    int status = table(run, NH_TABLE_LAYERS, step, &w);
     for (int k = 0; k < run->rows.n && !status; k++) {
         const struct nh_step *s = &run->model.graph->steps[k / NH_STREAMS];
         if (s->after[k % NH_STREAMS] < 0)
@@ -163,19 +264,18 @@ static int write_layers(const struct nh_run *run)
         }
         status = nh_writer_row(w);
     }
-    return end_table(w, status);
+    return status;
 }
 
-static int write_sites(const struct nh_run *run)
+static int write_sites(struct nh_run *run, int step)
 {
     const struct nh_graph *g = run->model.graph;
-    const struct nh_counts *counts = run->model.core->counts(run->model.exec);
     struct nh_writer *w = NULL;
-    int status = begin_table(&w, run, NH_TABLE_SITES);
+    int status = table(run, NH_TABLE_SITES, step, &w);
     for (int i = 0; i < g->n_sites * NH_DIRECTIONS && !status; i++) {
         const struct nh_site *s = &g->sites[i / NH_DIRECTIONS];
         enum nh_direction d = (enum nh_direction)(i % NH_DIRECTIONS);
-        const struct nh_counts *c = &counts[i];
+        const struct nh_counts *c = &run->counts[i];
         if (!c->total) /* nothing is stored there in this direction */
             continue;
         nh_writer_int(w, NH_SITES_LAYER, s->layer);
@@ -195,13 +295,13 @@ static int write_sites(const struct nh_run *run)
         nh_writer_real(w, NH_SITES_HEADROOM_BITS, nh_headroom_bits(nh_site_format(g, i / NH_DIRECTIONS, d), c));
         status = nh_writer_row(w);
     }
-    return end_table(w, status);
+    return status;
 }
 
-static int write_spectrum(const struct nh_run *run)
+static int write_spectrum(struct nh_run *run, int step)
 {
     struct nh_writer *w = NULL;
-    int status = begin_table(&w, run, NH_TABLE_SPECTRUM);
+    int status = table(run, NH_TABLE_SPECTRUM, step, &w);
     for (size_t i = 0; i < run->rows.n_spectrum && !status; i++) {
         const struct nh_singular *v = &run->rows.spectrum[i];
         if (!v->index) /* a step that has no map */
@@ -213,7 +313,57 @@ static int write_spectrum(const struct nh_run *run)
         nh_writer_real(w, NH_SPECTRUM_SINGULAR_VALUE, v->value);
         status = nh_writer_row(w);
     }
-    return end_table(w, status);
+    return status;
+}
+
+int nh_record_measured(struct nh_run *run, int step)
+{
+    int status = write_layers(run, step);
+    if (!status && run->rows.sites)
+        status = write_sites(run, step);
+    if (!status && run->rows.n_spectrum)
+        status = write_spectrum(run, step);
+    return status;
+}
+
+int nh_record_step(struct nh_run *run, const struct nh_train_step *s)
+{
+    const struct nh_trainer *t = &run->trainer;
+    const struct nh_config *c = &run->options.config;
+    struct nh_writer *w = NULL;
+    int status = table(run, NH_TABLE_STEPS, t->step - 1, &w);
+    if (status)
+        return status;
+    nh_writer_real(w, NH_STEPS_LOSS, s->loss);
+    nh_writer_real(w, NH_STEPS_LR, s->lr);
+    nh_writer_real(w, NH_STEPS_GRAD_NORM, s->grad_norm);
+    nh_writer_real(w, NH_STEPS_LOSS_SCALE, s->loss_scale);
+    nh_writer_int(w, NH_STEPS_SKIPPED, s->skipped);
+    nh_writer_count(w, NH_STEPS_OVERFLOW_FWD, s->overflow_fwd);
+    nh_writer_count(w, NH_STEPS_OVERFLOW_BWD, s->overflow_bwd);
+    nh_writer_int(w, NH_STEPS_APPLIED_STEP, t->applied);
+    if (!isnan(run->val_loss))
+        nh_writer_real(w, NH_STEPS_VAL_LOSS, run->val_loss);
+    nh_writer_real(w, NH_STEPS_MAX_ABS, s->max_abs);
+    nh_writer_real(w, NH_STEPS_MAX_SCORE, s->max_score);
+    nh_writer_real(w, NH_STEPS_CHANGED, s->changed);
+    nh_writer_int(w, NH_STEPS_TOKENS, (int64_t)t->step * c->batch * c->seq * c->train.grad_accum);
+    status = nh_writer_row(w);
+    for (int i = 0; i < NH_TABLE_COUNT && !status; i++)
+        if (run->record->tables[i])
+            status = nh_writer_flush(run->record->tables[i]);
+    return status;
+}
+
+int nh_record_sync(struct nh_run *run, long long bytes[NH_TABLE_COUNT])
+{
+    int status = NH_OK;
+    for (int t = 0; t < NH_TABLE_COUNT && !status; t++) {
+        bytes[t] = 0;
+        if (run->record->tables[t])
+            status = nh_writer_sync(run->record->tables[t], &bytes[t]);
+    }
+    return status;
 }
 
 struct config_row {
@@ -230,146 +380,29 @@ static int write_option(void *arg, const char *option, const char *value)
     return nh_writer_row(row->writer);
 }
 
-static int write_config(const struct nh_run *run)
+static int write_config(struct nh_run *run)
 {
     struct config_row row = {run, NULL};
     int status = nh_writer_create(&row.writer, run->dir, NH_TABLE_CONFIG);
     if (!status)
         status = nh_options_record(&run->options, write_option, &row);
-    return end_table(row.writer, status);
-}
-
-/* ---- run.json ---- */
-
-/** A number, or the text "nan", "inf", "-inf", which JSON has no numbers for. */
-static json_t *number(double v)
-{
-    return isnan(v) ? json_string("nan") : isinf(v) ? json_string(v < 0 ? "-inf" : "inf") : json_real(v);
-}
-
-static json_t *offender(const struct nh_run *run, enum nh_direction direction)
-{
-    struct nh_first f = run->model.core->first(run->model.exec, direction);
-    if (f.kind == NH_NO_OFFENCE)
-        return json_null();
-    const struct nh_site *s = &run->model.graph->sites[f.site];
-    return json_pack("{s:i, s:i, s:s, s:s, s:s, s:s, s:I, s:o}", "step", 0, "layer", s->layer, "sublayer",
-                     nh_sublayer_names[s->sublayer], "site", nh_site_names[s->name], "direction", nh_direction_names[direction],
-                     "kind", nh_offence_names[f.kind], "index", (json_int_t)f.index, "value", number(f.value));
-}
-
-static json_t *first_backward(const struct nh_run *run)
-{
-    json_t *first = offender(run, NH_BWD);
-    return json_is_null(first) ? offender(run, NH_WGRAD) : first;
-}
-
-static int add_option(void *arg, const char *option, const char *value)
-{
-    return json_object_set_new(arg, option, json_string(value)) ? nh_fail(NH_FAILED, "out of memory") : NH_OK;
-}
-
-static json_t *cpu_model(void)
-{
-    FILE *f = fopen("/proc/cpuinfo", "re");
-    char line[256], name[200] = "unknown";
-    while (f && fgets(line, sizeof line, f))
-        if (sscanf(line, "model name : %199[^\n]", name) == 1)
-            break;
-    if (f)
-        fclose(f);
-    return json_string(name);
-}
-
-static json_t *machine(const struct nh_run *run)
-{
-    struct rusage usage;
-    getrusage(RUSAGE_SELF, &usage);
-    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:o, s:i, s:f, s:f}", "program", nh_version, "compiler", __VERSION__, "gsl",
-                     gsl_version, "blas", openblas_get_config(), "blas_core", openblas_get_corename(), "cpu", cpu_model(), "threads",
-                     run->options.config.threads, "wall_s", run->wall_s, "peak_rss_mib", (double)usage.ru_maxrss / 1024);
-}
-
-static int write_json(const struct nh_run *run)
-{
-    const struct nh_config *c = &run->options.config;
-    json_t *options = json_object(), *j = json_object();
-    int status = options && j ? nh_options_record(&run->options, add_option, options) : nh_fail(NH_FAILED, "out of memory");
-    json_object_set_new(j, "run", json_string(run->id));
-    json_object_set_new(j, "status", json_string(nh_run_status_names[run->status]));
-    json_object_set_new(j, "loss", number(run->loss));
-    json_object_set_new(j, "loss_scale", number(run->loss_scale));
-    json_object_set_new(j, "first_forward", offender(run, NH_FWD));
-    json_object_set_new(j, "first_backward", first_backward(run));
-    json_object_set_new(j, "first_offender", offender(run, NH_FWD)); /* without training no backward overflow stops a run */
-    json_object_set_new(j, "equation", json_string(c->layout->equation));
-    json_object_set_new(j, "law", json_string(c->layout->law));
-    json_object_set_new(j, "data", json_string(run->data->what));
-    json_object_set_new(j, "parameters", json_integer((json_int_t)nh_graph_parameters(run->model.graph)));
-    json_object_set_new(j, "numerics", json_integer(NH_NUMERICS_VERSION));
-    json_object_set_new(j, "config", options);
-    json_t *sizes = json_object();
-    for (int i = 0; i < N_FILES; i++)
-        if (file_size(run, files[i]) >= 0)
-            json_object_set_new(sizes, files[i], json_integer(file_size(run, files[i])));
-    json_object_set_new(j, "files", sizes);
-    json_t *m = machine(run);
-    json_object_update(j, m);
-    json_decref(m);
-    char *text = status ? NULL : json_dumps(j, JSON_INDENT(2) | JSON_REAL_PRECISION(17)), *path = join(run->dir, "run.json");
-    if (!status && !text)
-        status = nh_fail(NH_FAILED, "out of memory for %s", path);
     if (!status)
-        status = nh_file_write(path, text, strlen(text));
-    free(text), free(path);
-    json_decref(j);
+        status = nh_writer_commit(row.writer);
+    nh_writer_destroy(row.writer);
     return status;
 }
 
-/** Takes the files of an older run away, run.json first: what is left of it never looks finished. */
-static int clear(const struct nh_run *run)
+int nh_record_finish(struct nh_run *run)
 {
-    for (int i = -1; i < N_FILES; i++) {
-        const char *name = i < 0 ? "run.json" : files[i];
-        char *path = join(run->dir, name);
-        int failed = unlink(path) && errno != ENOENT ? errno : 0;
-        free(path);
-        if (failed)
-            return nh_fail(NH_FAILED, "cannot replace %s/%s: %s; choose another --out", run->dir, name, strerror(failed));
+    int status = write_config(run);
+    for (int t = 0; t < NH_TABLE_COUNT && !status; t++) {
+        struct nh_writer **w = &run->record->tables[t];
+        if (*w)
+            status = nh_writer_commit(*w);
+        if (!status)
+            nh_writer_destroy(*w), *w = NULL;
     }
-    return NH_OK;
-}
-
-static int write_all(const struct nh_run *run)
-{
-    int status = clear(run);
     if (!status)
-        status = write_layers(run);
-    if (!status && run->rows.sites)
-        status = write_sites(run);
-    if (!status && run->rows.n_spectrum)
-        status = write_spectrum(run);
-    if (!status)
-        status = write_config(run);
-    if (!status)
-        status = write_json(run);
+        status = nh_run_json(run);
     return status ? status : nh_dir_sync(run->dir);
-}
-
-int nh_record_run(const struct nh_run *run)
-{
-    int status = nh_dir_make(run->dir);
-    if (status)
-        return status;
-    int fd = open(run->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0 || flock(fd, LOCK_EX)) /* one writer at a time */
-        status = nh_fail(NH_FAILED, "%s: %s; choose another --out", run->dir, strerror(errno));
-    bool finished = false;
-    if (!status && !run->options.config.force) /* another run may have come before, while this one was computing */
-        status = nh_record_find(run, &finished);
-    if (!status && !finished)
-        status = write_all(run);
-    if (fd >= 0)
-        close(fd);
-    return status;
 }

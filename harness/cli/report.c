@@ -69,7 +69,7 @@ static void print_layers(const struct nh_run *run)
 static void print_headroom(const struct nh_run *run)
 {
     const struct nh_graph *g = run->model.graph;
-    const struct nh_counts *counts = run->model.core->counts(run->model.exec);
+    const struct nh_counts *counts = run->counts;
     int least = -1;
     double bits = (double)INFINITY;
     uint64_t overflow[NH_DIRECTIONS] = {0}, stored = 0;
@@ -91,6 +91,30 @@ static void print_headroom(const struct nh_run *run)
            (unsigned long long)overflow[NH_WGRAD]);
 }
 
+/** The first offence of a direction, in a line. */
+static void print_first(const struct nh_run *run, const char *head, struct nh_event e)
+{
+    if (e.first.kind == NH_NO_OFFENCE)
+        return;
+    const struct nh_site *s = &run->model.graph->sites[e.first.site];
+    printf("%-9s %s at ", head, nh_offence_names[e.first.kind]);
+    if (run->options.config.train.steps)
+        printf("step %d, ", e.step);
+    printf("layer %d, %s, %s, %s (value %.6g before it was rounded)\n", s->layer, nh_sublayer_names[s->sublayer],
+           nh_site_names[s->name], nh_direction_names[e.direction], e.first.value);
+}
+
+static void print_training(const struct nh_run *run)
+{
+    const struct nh_trainer *t = &run->trainer;
+    printf("training  %d of %d steps, %d updates, %d skipped (%d of them before the first update), loss scale %g\n", t->step,
+           run->options.config.train.steps, t->applied, t->skipped, t->skipped_start, t->scaler.scale);
+    printf("loss      %.4f at the start, %.4f over the last tenth", t->start_loss, nh_trainer_tail_loss(t));
+    if (!isnan(run->val_loss))
+        printf(", %.4f on what is held out", run->val_loss);
+    printf("\nlargest   |x| %.4g in the stream, |score| %.4g in attention\n", t->max_abs, t->max_score);
+}
+
 void nh_report_run(const struct nh_run *run)
 {
     const struct nh_config *c = &run->options.config;
@@ -98,12 +122,15 @@ void nh_report_run(const struct nh_run *run)
            c->layout->equation, (double)nh_graph_parameters(run->model.graph) / 1e6, run->data->what);
     if (c->probes)
         print_layers(run);
-    print_headroom(run);
-    struct nh_first first = run->model.core->first(run->model.exec, NH_FWD);
-    if (first.kind != NH_NO_OFFENCE) {
-        const struct nh_site *s = &run->model.graph->sites[first.site];
-        printf("first     %s at layer %d, %s, %s (value %.6g before it was rounded)\n", nh_offence_names[first.kind], s->layer,
-               nh_sublayer_names[s->sublayer], nh_site_names[s->name], first.value);
-    }
-    printf("status    %s, loss %.6g, %.2f s\nresults   %s\n", nh_run_status_names[run->status], isnan(run->loss) ? (double)NAN : run->loss, run->wall_s, run->dir);
+    if (run->counts)
+        print_headroom(run);
+    if (c->train.steps)
+        print_training(run);
+    print_first(run, "first", nh_run_first(run, NH_FWD));
+    if (c->train.steps)
+        print_first(run, "backward", nh_run_first(run, NH_BWD));
+    if (run->trainer.stop != NH_GOES_ON)
+        printf("stopped   %s\n", nh_stop_texts[run->trainer.stop]);
+    printf("status    %s, loss %.6g, %.2f s\nresults   %s\n", nh_run_status_names[run->status],
+           isnan(run->loss) ? (double)NAN : run->loss, run->wall_s, run->dir);
 }

@@ -1,47 +1,130 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-/** A run in its parts: cmd_run.c goes through them, record.c writes the files, report.c prints the short table. */
+/** A run in its parts: cmd_run.c goes through them, plan.c tells what it would take, measure.c asks the probes, training.c trains,
+ *  record.c writes the tables, run_json.c the record of the run, checkpoint.c what a run goes on from, report.c the short table. */
 #ifndef NH_RUN_H
 #define NH_RUN_H
 
 #include "harness/cli/options.h"
+#include "harness/core/train.h"
 #include "harness/data/data.h"
 #include "probes/probe.h"
 
 /** Changes with every change that moves a number of the results: part of the name of a run. */
-#define NH_NUMERICS_VERSION 1
+#define NH_NUMERICS_VERSION 2
 
-enum nh_run_status { NH_RUN_OK, NH_RUN_OVERFLOWED, NH_RUN_DIVERGED };
+enum nh_run_status { NH_RUN_OK, NH_RUN_OVERFLOWED, NH_RUN_DIVERGED, NH_RUN_INTERRUPTED };
 extern const char *const nh_run_status_names[];
+
+struct nh_record;
 
 struct nh_run {
     struct nh_options options;
-    struct nh_data *data;
-    struct nh_model model, shadow; /**< shadow.graph is NULL where no probe needs it */
-    struct nh_rows rows;
-    double *rms_theory; /**< per row; nan = none */
-    double loss, loss_scale, wall_s;
+    struct nh_data *data, *held_out; /**< held_out: NULL where nothing is validated */
+    struct nh_model model, shadow;   /**< shadow.graph is NULL where no probe needs it */
+    struct nh_trainer trainer;       /**< where steps > 0 */
+    struct nh_rows rows;             /**< of the last measured step */
+    double *rms_theory;              /**< per row; nan = none */
+    const struct nh_counts *counts;  /**< of the step at hand: sites x directions */
+    double loss, loss_scale, val_loss, wall_s;
     bool backward;
     enum nh_run_status status;
+    int signal; /**< that interrupted it, 0 = none */
+    struct nh_record *record;
     char id[9], *dir;
 };
 
-/** Makes the folder of the run and writes its files; run.json comes last. */
-int nh_record_run(const struct nh_run *run);
+/** Seconds on a clock that only goes forward. */
+double nh_seconds(void);
 
-/** NH_OK and *finished where the folder is free or holds this very run, finished; NH_USAGE where it holds another one. */
-int nh_record_find(const struct nh_run *run, bool *finished);
+/** A line of talk about what is going on, on a terminal only; "" wipes it. */
+void nh_stage(const char *what);
 
-/** The short table on stdout. */
-void nh_report_run(const struct nh_run *run);
+/* plan.c */
+
+/** True where a probe of the run reads gradients (or the fp64 twin). */
+bool nh_run_needs(const struct nh_config *c, bool shadow);
+
+/** True where a probe of the run reads the layout's law and there is one. */
+bool nh_run_needs_law(const struct nh_config *c);
+
+/** Refuses what cannot fit, before anything is allocated or written; with --dry-run tells what it would take. */
+int nh_run_plan(const struct nh_run *run);
+
+/* measure.c */
+
+/** Room for the rows, and the law of the stream on the measured input of the forward pass that has just run. */
+int nh_measure_begin(struct nh_run *run);
+
+/** Asks all probes about the passes that have just run. */
+int nh_measure(struct nh_run *run);
+
+/* training.c */
+
+/** All steps that are left; the tables grow as it goes. Ends early, with the status, where the run diverges or is interrupted. */
+int nh_run_train(struct nh_run *run);
+
+/* record.c */
+
+/** What stands in the folder of the run. */
+enum nh_found { NH_FOUND_NOTHING, NH_FOUND_FINISHED, NH_FOUND_BROKEN_OFF };
+
+/** NH_USAGE where the folder holds another run; NH_FOUND_BROKEN_OFF where there is a checkpoint of this one. */
+int nh_record_find(const struct nh_run *run, enum nh_found *found);
+
+/** Makes the folder, takes its lock, and clears it, or where the run is resumed goes on with its tables, cut to `bytes`.
+ *  finished: another process was faster. Free with nh_record_close. */
+int nh_record_open(struct nh_run *run, const long long bytes[NH_TABLE_COUNT], bool *finished);
+
+/** Writes the rows that were measured at a step. */
+int nh_record_measured(struct nh_run *run, int step);
+
+/** Writes the row of a step of training, and lets it be seen in the file. */
+int nh_record_step(struct nh_run *run, const struct nh_train_step *step);
+
+/** Makes all rows so far safe on the disk and tells the lengths of the tables, 0 = none. */
+int nh_record_sync(struct nh_run *run, long long bytes[NH_TABLE_COUNT]);
+
+/** Gives the tables their names; run.json comes last. */
+int nh_record_finish(struct nh_run *run);
+
+/** Leaves the tables as they are where a checkpoint may need them, else takes what is not finished away. NULL is allowed. */
+void nh_record_close(struct nh_run *run);
+
+/** Path of a file in the run's folder, to be freed. */
+char *nh_run_path(const struct nh_run *run, const char *name);
+
+/** Size of that file, -1 where there is none. */
+long long nh_run_file_size(const struct nh_run *run, const char *name);
+
+/** The files of a run but run.json: tables and checkpoint. Closed by NULL. */
+extern const char *const nh_run_files[];
 
 /** log2 of the format's maximum over the largest |x|: -inf behind an overflow, inf for a tensor of zeros, nan where there is
  *  nothing but NaN. */
 double nh_headroom_bits(const struct nh_fmt *format, const struct nh_counts *c);
 
-/** Largest |x| of the counters; nan where there is nothing but NaN. */
-double nh_largest(const struct nh_counts *c);
-
 /** The format that values of a site are rounded to in a direction. */
 const struct nh_fmt *nh_site_format(const struct nh_graph *g, int site, enum nh_direction direction);
+
+/* run_json.c */
+
+/** First offences of the run. */
+struct nh_event nh_run_first(const struct nh_run *run, enum nh_direction direction);
+int nh_run_json(const struct nh_run *run);
+
+/* checkpoint.c */
+
+#define NH_CHECKPOINT "checkpoint.safetensors"
+
+/** Writes weights, moments and the trainer; the tables are synced first. */
+int nh_checkpoint_write(struct nh_run *run);
+
+/** Reads them back, and the lengths of the tables. NH_FAILED where the file is broken or of another run. */
+int nh_checkpoint_read(struct nh_run *run, long long bytes[NH_TABLE_COUNT]);
+
+/* report.c */
+
+/** The short table on stdout. */
+void nh_report_run(const struct nh_run *run);
 
 #endif

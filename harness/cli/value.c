@@ -3,6 +3,7 @@
 
 #include "harness/cli/names.h"
 #include "harness/cli/near.h"
+#include "harness/cli/preset.h"
 #include "harness/core/err.h"
 #include "harness/core/policy.h"
 #include "layouts/layout.h"
@@ -113,6 +114,61 @@ static const char *real_write(const struct nh_option *o, const struct nh_config 
     const double x = *(const double *)field_of(o, c);
     if (x <= 0 && o->word)
         return o->word;
+    nh_number_real(text, x);
+    return text;
+}
+
+/* A number with words. */
+
+static void range_of_relax(const struct nh_option *o, char text[NH_VALUE_SIZE])
+{
+    snprintf(text, NH_VALUE_SIZE, "off, on%s%s, or a number > 0", o->word ? ", " : "", o->word ? o->word : "");
+}
+
+static int relax_read(const struct nh_option *o, const char *text, struct nh_config *c)
+{
+    double x = -1; /* the word */
+    if (strcmp(text, "off") == 0)
+        x = 0;
+    else if (strcmp(text, "on") == 0)
+        x = o->min;
+    else if (!is_word(o, text) && (!read_real(text, &x) || !(x > 0)))
+        return refuse(o, text);
+    *(double *)field(o, c) = x;
+    return NH_OK;
+}
+
+static const char *relax_write(const struct nh_option *o, const struct nh_config *c, char text[NH_VALUE_SIZE])
+{
+    const double x = *(const double *)field_of(o, c);
+    if (x <= 0)
+        return x < 0 ? o->word : "off";
+    nh_number_real(text, x);
+    return text;
+}
+
+static void range_of_scales(const struct nh_option *o, char text[NH_VALUE_SIZE])
+{
+    (void)o;
+    snprintf(text, NH_VALUE_SIZE, "auto, off, or a number > 0");
+}
+
+static int scale_read(const struct nh_option *o, const char *text, struct nh_config *c)
+{
+    double x = 0;
+    if (strcmp(text, "off") == 0)
+        x = 1;
+    else if (strcmp(text, "auto") != 0 && (!read_real(text, &x) || !(x > 0)))
+        return refuse(o, text);
+    *(double *)field(o, c) = x;
+    return NH_OK;
+}
+
+static const char *scale_write(const struct nh_option *o, const struct nh_config *c, char text[NH_VALUE_SIZE])
+{
+    const double x = *(const double *)field_of(o, c);
+    if (x <= 0)
+        return "auto";
     nh_number_real(text, x);
     return text;
 }
@@ -294,6 +350,72 @@ static const char *probes_write(const struct nh_option *o, const struct nh_confi
     return n ? text : "none";
 }
 
+static int arch_read(const struct nh_option *o, const char *text, struct nh_config *c)
+{
+    (void)o;
+    size_t i;
+    const int status = nh_names_find(&nh_preset_names, text, &i);
+    if (!status)
+        c->arch = nh_presets[i]->name;
+    return status;
+}
+
+/* Formats of roles. "dtype" is kept as a word: --dtype may come later. */
+
+static int role_of(const char *name, size_t length)
+{
+    for (int role = 0; role < NH_ROLE_COUNT; role++)
+        if (strlen(nh_role_names[role]) == length && strncmp(nh_role_names[role], name, length) == 0)
+            return role;
+    return -1;
+}
+
+static int unknown_role(const char *text, int length)
+{
+    char list[NH_VALUE_SIZE];
+    size_t n = 0;
+    for (int role = 0; role < NH_ROLE_COUNT && n < sizeof list; role++)
+        n += (size_t)snprintf(list + n, sizeof list - n, "%s%s", role ? ", " : "", nh_role_names[role]);
+    return nh_fail(NH_USAGE, "--roles '%.*s' must be ROLE=FORMAT,... with a role of %s", length < 60 ? length : 60, text, list);
+}
+
+static int roles_read(const struct nh_option *o, const char *text, struct nh_config *c)
+{
+    (void)o;
+    for (const char *end;; text = end + 1) {
+        end = strchrnul(text, ',');
+        const size_t name = strcspn(text, "=,");
+        const int role = role_of(text, name);
+        if (role < 0 || text[name] != '=')
+            return unknown_role(text, (int)(end - text));
+        if (*c->role_format[role].name)
+            return nh_fail(NH_USAGE, "--roles names %s twice; keep one", nh_role_names[role]);
+        char format[64];
+        snprintf(format, sizeof format, "%.*s", (int)(end - text - (ptrdiff_t)name - 1), text + name + 1);
+        if (strcmp(format, "dtype") == 0) {
+            strcpy(c->role_format[role].name, format);
+        } else {
+            const int status = nh_fmt_parse(&c->role_format[role], format);
+            if (status)
+                return status;
+        }
+        if (*end == '\0')
+            return NH_OK;
+    }
+}
+
+static const char *roles_write(const struct nh_option *o, const struct nh_config *c, char text[NH_VALUE_SIZE])
+{
+    (void)o;
+    size_t n = 0;
+    text[0] = '\0';
+    for (int role = 0; role < NH_ROLE_COUNT; role++)
+        if (*c->role_format[role].name)
+            n += (size_t)snprintf(text + n, NH_VALUE_SIZE - n, "%s%s=%s", n ? "," : "", nh_role_names[role],
+                                  c->role_format[role].name);
+    return text;
+}
+
 /* Free text. */
 
 size_t nh_utf8(const char *text)
@@ -422,6 +544,10 @@ const struct nh_value_kind nh_value_switch = {"on|off",         "one of ",   tru
                                               range_of_choices, either_read, either_write};
 const struct nh_value_kind nh_value_branches = {"WORDS",          "one of ",     false,         true,
                                                 range_of_choices, branches_read, branches_write};
+const struct nh_value_kind nh_value_relax = {"X", "", true, true, range_of_relax, relax_read, relax_write};
+const struct nh_value_kind nh_value_scale = {"X", "", false, true, range_of_scales, scale_read, scale_write};
+const struct nh_value_kind nh_value_roles = {"ROLE=FORMAT", "", false, false, no_range, roles_read, roles_write};
+const struct nh_value_kind nh_value_arch = {"NAME", "", false, false, no_range, arch_read, text_write};
 const struct nh_value_kind nh_value_layout = {"NAME", "", false, false, no_range, layout_read, layout_write};
 const struct nh_value_kind nh_value_format = {"FORMAT", "", false, false, no_range, format_read, format_write};
 const struct nh_value_kind nh_value_policy = {"NAME", "", false, false, no_range, policy_read, policy_write};

@@ -21,6 +21,8 @@ struct nh_option {
     double min, max;            /**< range of a number; most bytes of a text */
     const char *word;           /**< a word for the number 0: "auto" */
     const char *const *choices; /**< closed by NULL */
+    bool training;  /**< has no effect without --steps */
+    unsigned optimizers; /**< bit i: optimizer i reads it; 0 = all do */
     bool elsewhere; /**< says where or how fast a run goes, not what it computes: neither recorded nor hashed */
     const char *help;
 };
@@ -46,7 +48,11 @@ extern const struct nh_value_kind nh_value_int, /**< int */
     nh_value_either,                            /**< bool: the first choice is false */
     nh_value_switch,                            /**< bool: off, on, or the option alone */
     nh_value_branches,                          /**< enum nh_branches */
+    nh_value_relax,                             /**< double: off = 0, on = min, layer < 0, or a number */
+    nh_value_scale,                             /**< double: auto = 0, off = 1, or a number */
     nh_value_layout, nh_value_format, nh_value_policy, nh_value_probes, nh_value_data,
+    nh_value_roles, /**< ROLE=FORMAT,... */
+    nh_value_arch,  /**< a preset: const char * */
     nh_value_text, /**< const char *, not copied */
     nh_value_knob; /**< NAME=VALUE of the layout's own; read and recorded by name */
 

@@ -17,6 +17,47 @@ enum nh_init { NH_INIT_UNIT, NH_INIT_GPT2, NH_INIT_NORMAL, NH_INIT_XAVIER, NH_IN
 enum nh_branch_init { NH_BRANCH_INIT_OWN, NH_BRANCH_INIT_1, NH_BRANCH_INIT_INVSQRT2L, NH_BRANCH_INIT_INVSQRT2K };
 enum nh_branches { NH_BRANCHES_ATTN = 1, NH_BRANCHES_FFN = 2, NH_BRANCHES_BOTH = 3 };
 enum nh_width_of { NH_WIDE_FP32, NH_WIDE_DTYPE }; /**< --accum, --norm-stats */
+enum nh_optimizer { NH_OPTIMIZER_ADAMW, NH_OPTIMIZER_MUON, NH_OPTIMIZER_SGD };
+enum nh_schedule { NH_SCHEDULE_CONSTANT, NH_SCHEDULE_LINEAR, NH_SCHEDULE_COSINE, NH_SCHEDULE_WSD };
+
+/** What a stored number is for. */
+enum nh_role {
+    NH_ROLE_WEIGHT,
+    NH_ROLE_MATMUL_IN,
+    NH_ROLE_MATMUL_OUT,
+    NH_ROLE_ACCUM,
+    NH_ROLE_ACTIVATION,
+    NH_ROLE_NORM_IN,
+    NH_ROLE_NORM_STAT,
+    NH_ROLE_NORM_OUT,
+    NH_ROLE_SOFTMAX,
+    NH_ROLE_RESIDUAL,
+    NH_ROLE_EMBEDDING,
+    NH_ROLE_LOGITS,
+    NH_ROLE_LOSS,
+    NH_ROLE_GRADIENT,
+    NH_ROLE_WEIGHT_GRADIENT,
+    NH_ROLE_MASTER,
+    NH_ROLE_MOMENT,
+    NH_ROLE_COUNT
+};
+
+/** How a model is trained; steps = 0: not at all. */
+struct nh_training {
+    int steps;
+    enum nh_optimizer optimizer;
+    double lr, beta1, beta2, adam_eps;
+    double momentum; /**< of sgd and muon */
+    enum nh_schedule schedule;
+    int warmup;       /**< steps over which the rate rises */
+    double clip;      /**< largest norm of the gradient; 0 = off */
+    double weight_decay;
+    double loss_scale; /**< a fixed one; 0 = the policy's scaler */
+    int scale_window;  /**< clean steps before the scale grows; 0 = the policy's */
+    int grad_accum;    /**< batches a step */
+    int probe_every, checkpoint_every, val_every; /**< steps; 0 = at the end alone (probes: at the start too), never, at the end */
+    bool resume;
+};
 
 struct nh_layout;
 
@@ -39,16 +80,25 @@ struct nh_config {
     bool qk_zero; /**< --qk-init 0: W_Q = 0 */
     bool qk_norm;
     bool scale_after; /**< --score-scale after */
+    double pb_relax;  /**< alpha of softmax(alpha (s/alpha - max)); 0 = off, < 0 = the layer's index */
+    double ln_relax;  /**< N(x / c), c = max|x| / ln_relax over the whole tensor; 0 = off */
+    double softcap;   /**< logits become softcap tanh(logits / softcap); 0 = off */
+    double z_loss;    /**< z_loss log^2 Z is added to each token's loss */
     bool tie, bias;
-    double embed_scale; /**< factor on the embedding output */
-    double post_gain;   /**< factor on the start gain of the norm on a branch's output; 1 = as the layout says */
+    double embed_scale;  /**< factor on the embedding output */
+    double embed_shrink; /**< factor on the gradient of the embedding tables */
+    double post_gain;    /**< factor on the start gain of the norm on a branch's output; 1 = as the layout says */
+    bool post_gain_frozen;
 
     struct nh_fmt dtype;
     const struct nh_policy *policy;
     enum nh_width_of accum, norm_stats;
+    struct nh_fmt role_format[NH_ROLE_COUNT]; /**< --roles: instead of the policy's; no name = the policy's */
+    struct nh_training train;
 
     uint64_t seed, data_seed;
     int threads;
+    const char *arch; /**< the preset that was asked for, or NULL */
     const char *data; /**< as written: "fashion-mnist", "text:FILE", "tokens:FILE", "zipf", "uniform" */
     int image_grid, image_levels;
 

@@ -15,6 +15,17 @@ struct nh_moments {
     double token_cos; /**< mean cosine between two different tokens of a sequence */
 };
 
+/** One step of the optimizer over all weights. */
+struct nh_update {
+    enum nh_optimizer optimizer;
+    double factor; /**< on the gradients: takes the loss scale out, and clips */
+    double lr, weight_decay, beta1, beta2, eps, momentum;
+    int step; /**< updates so far, this one included: bias correction of AdamW */
+};
+
+/** What is kept of a parameter between the steps. */
+enum nh_state { NH_STATE_MASTER, NH_STATE_MOMENT_1, NH_STATE_MOMENT_2 };
+
 struct nh_core {
     int bits;
     /** Bytes that create() will take. */
@@ -24,7 +35,8 @@ struct nh_core {
     /** gradients: backward() will be called. NH_FAILED where memory is short. */
     int (*create)(struct nh_exec **out, const struct nh_graph *g, int threads, bool gradients);
     void (*destroy)(struct nh_exec *x);
-    /** Rounds w (rows x cols) to the parameter's format and stores it. Parameters may be set from several threads. */
+    /** Rounds w (rows x cols) to the format of master weights, and that to the parameter's own, and stores it. Parameters may be
+     *  set from several threads. */
     void (*set_param)(struct nh_exec *x, int param, const double *w);
     /** Tokens of the batch, batch x seq; the target of a token is the next one of its sequence, the last has none. */
     void (*set_tokens)(struct nh_exec *x, const int *tokens);
@@ -44,6 +56,18 @@ struct nh_core {
     void (*read_grad)(const struct nh_exec *x, nh_val v, double *out);
     void (*read_param)(const struct nh_exec *x, int param, double *out);
     void (*read_param_grad)(const struct nh_exec *x, int param, double *out);
+    /** Sum of squares of all weight gradients, in units of the loss scale; inf or nan where one is not finite. */
+    double (*weight_grad_sum_sq)(const struct nh_exec *x);
+    /** Adds the weight gradients of the last backward to those of the step's batches before it (first: there is none), in fp32.
+     *  Where the graph sums gradients, the sum is what the optimizer sees. */
+    void (*accumulate)(struct nh_exec *x, bool first);
+    /** Moves master weights and moments, and casts the weights anew. Returns how many stored weights changed. Where the graph is
+     *  not trained (n_moments = 0) it must not be called. */
+    uint64_t (*update)(struct nh_exec *x, const struct nh_update *u);
+    /** The numbers of a state, rows x cols of float or double as bits says; NULL where it is not kept. After writing to them call
+     *  recast(). */
+    void *(*state)(struct nh_exec *x, int param, enum nh_state state);
+    void (*recast)(struct nh_exec *x);
     struct nh_moments (*moments)(struct nh_exec *x, nh_val v);
     double (*grad_sum_sq)(struct nh_exec *x, nh_val v);
     /** True where any value of operations [first, end) or of their inputs is not finite. */

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-static void *take(size_t n, size_t size)
+void *NH_T(nh_take)(size_t n, size_t size)
 {
     size_t bytes = (n * size + 4095) / 4096 * 4096;
     void *p = aligned_alloc(4096, bytes ? bytes : 4096);
@@ -94,7 +94,7 @@ static struct lane *make_lanes(const struct nh_exec *x, int n)
 {
     struct lane *lanes = calloc((size_t)n, sizeof *lanes);
     for (int i = 0; lanes && i < n; i++) {
-        lanes[i].buf = take(x->lane_size, sizeof(real));
+        lanes[i].buf = NH_T(nh_take)(x->lane_size, sizeof(real));
         lanes[i].flags = malloc(x->lane_flags);
         if (!lanes[i].buf || !lanes[i].flags)
             abort();
@@ -117,7 +117,7 @@ static size_t memory(const struct nh_graph *g, int threads, bool gradients)
         size_t *at = malloc(((size_t)g->n_values + 1) * sizeof *at);
         if (!at)
             abort();
-        numbers += g->n_weights + place_pass(g, 0, g->n_recs, NULL, 0, true, at);
+        numbers += g->n_weights + NH_T(nh_weights_memory)(g) + place_pass(g, 0, g->n_recs, NULL, 0, true, at);
         free(at);
     }
     return (numbers + (size_t)threads * lane) * sizeof(real);
@@ -138,6 +138,7 @@ static void destroy(struct nh_exec *x)
 {
     if (!x)
         return;
+    NH_T(nh_weights_destroy)(x);
     free_lanes(x->lanes, x->threads);
     free(x->values), free(x->weights), free(x->wgrads), free(x->aux), free(x->grads);
     free(x->value_at), free(x->grad_at), free(x->grad_seen), free(x->wgrad_seen);
@@ -179,15 +180,15 @@ static int create(struct nh_exec **out, const struct nh_graph *g, int threads, b
               x->param_first &&
               x->counts && x->tokens && x->cos && x->sin;
     if (ok) {
-        x->values = take(place_values(g, x->value_at), sizeof(real));
-        x->weights = take(g->n_weights, sizeof(real));
-        x->aux = take(g->n_aux, sizeof(real));
+        x->values = NH_T(nh_take)(place_values(g, x->value_at), sizeof(real));
+        x->weights = NH_T(nh_take)(g->n_weights, sizeof(real));
+        x->aux = NH_T(nh_take)(g->n_aux, sizeof(real));
         ok = x->values && x->weights && x->aux;
     }
     if (ok && gradients) {
-        x->wgrads = take(g->n_weights, sizeof(real));
-        x->grads = take(place_pass(g, 0, g->n_recs, NULL, 0, true, x->grad_at), sizeof(real));
-        ok = x->wgrads && x->grads;
+        x->wgrads = NH_T(nh_take)(g->n_weights, sizeof(real));
+        x->grads = NH_T(nh_take)(place_pass(g, 0, g->n_recs, NULL, 0, true, x->grad_at), sizeof(real));
+        ok = x->wgrads && x->grads && NH_T(nh_weights_create)(x);
     }
     if (!ok) {
         destroy(x);
@@ -201,33 +202,6 @@ static int create(struct nh_exec **out, const struct nh_graph *g, int threads, b
     return NH_OK;
 }
 
-static void set_param(struct nh_exec *x, int param, const double *w)
-{
-    const struct nh_param *p = &x->g->params[param];
-    const struct nh_fmt *f = &x->g->fmt[p->role];
-    size_t n = (size_t)p->rows * (size_t)p->cols;
-    real *to = weight_ptr(x, param);
-    struct nh_counts c = {.total = n, .min_abs = (double)INFINITY};
-    struct nh_first first = {0};
-    int64_t bad = 0;
-    for (size_t i = 0; i < n; i++) {
-        double v = nh_round(f, w[i]), size = fabs(v);
-        to[i] = (real)v;
-        if (!isfinite(v)) {
-            bad++;
-            if (isfinite(w[i]) && c.overflow++ == 0)
-                first = (struct nh_first){NH_OVERFLOW, p->weight_site, (uint64_t)param, i, w[i]};
-            c.propagated += isfinite(w[i]) ? 0 : 1;
-        }
-        c.underflow += size == 0 && w[i] != 0;
-        c.subnormal += size > 0 && size < f->min_normal;
-        c.max_abs = size > c.max_abs ? size : c.max_abs;
-        c.min_abs = size > 0 && size < c.min_abs ? size : c.min_abs;
-    }
-    x->bad_param[param] = bad;
-    x->param_counts[param] = c, x->param_first[param] = first;
-}
-
 /** The counters of the weights, as part of a forward pass. */
 static void count_params(struct nh_exec *x)
 {
@@ -235,7 +209,7 @@ static void count_params(struct nh_exec *x)
         int site = x->g->params[p].weight_site;
         if (site < 0)
             continue;
-        NH_T(nh_counts_add)(&x->counts[site * NH_DIRECTIONS + NH_FWD], &x->param_counts[p]);
+        nh_counts_add(&x->counts[site * NH_DIRECTIONS + NH_FWD], &x->param_counts[p]);
         if (x->first[NH_FWD].kind == NH_NO_OFFENCE)
             x->first[NH_FWD] = x->param_first[p];
     }
@@ -354,6 +328,9 @@ static void backward(struct nh_exec *x, double loss_scale, const double *cotange
         p.seen[g->nll] = true;
     }
     pass_vjp(&p);
+    for (int i = 0; i < g->n_params; i++)
+        if (!x->wgrad_seen[i])
+            memset(wgrad_ptr(x, i), 0, (size_t)g->params[i].rows * (size_t)g->params[i].cols * sizeof(real));
 }
 
 /* ---- tangents and cotangents through a part of the tape ---- */
@@ -382,7 +359,7 @@ static int pass_create(struct nh_pass **out, struct nh_exec *x, int first, int e
     p->lanes = make_lanes(x, p->threads);
     if (p->at && p->seen && p->lanes) {
         size_t size = place_pass(x->g, first, end, ends, 2 * NH_STREAMS, false, p->at);
-        p->own = p->buf = take(size * (size_t)n, sizeof(real));
+        p->own = p->buf = NH_T(nh_take)(size * (size_t)n, sizeof(real));
     }
     if (!p->buf) {
         pass_destroy(p);
@@ -528,10 +505,7 @@ static void read_param(const struct nh_exec *x, int param, double *out)
 static void read_param_grad(const struct nh_exec *x, int param, double *out)
 {
     const struct nh_param *p = &x->g->params[param];
-    if (x->wgrad_seen[param])
-        read_rows(wgrad_ptr(x, param), (size_t)p->rows, (size_t)p->cols, (size_t)p->cols, out);
-    else
-        memset(out, 0, (size_t)p->rows * (size_t)p->cols * sizeof *out);
+    read_rows(wgrad_ptr(x, param), (size_t)p->rows, (size_t)p->cols, (size_t)p->cols, out);
 }
 
 static double sum_sq(const real *p, size_t n)
@@ -612,7 +586,7 @@ const struct nh_core NH_T(nh_core) = {
     .pass_memory = pass_memory,
     .create = create,
     .destroy = destroy,
-    .set_param = set_param,
+    .set_param = NH_T(nh_set_param),
     .set_tokens = set_tokens,
     .forward = forward,
     .write = write_value,
@@ -626,6 +600,11 @@ const struct nh_core NH_T(nh_core) = {
     .read_param_grad = read_param_grad,
     .moments = moments,
     .grad_sum_sq = grad_sum_sq,
+    .weight_grad_sum_sq = NH_T(nh_weight_grad_sum_sq),
+    .accumulate = NH_T(nh_accumulate),
+    .update = NH_T(nh_update_weights),
+    .state = NH_T(nh_state),
+    .recast = NH_T(nh_recast),
     .nonfinite = nonfinite,
     .pass_create = pass_create,
     .pass_destroy = pass_destroy,

@@ -23,6 +23,9 @@ struct nh_exec {
     const struct nh_graph *g;
     int threads;
     real *values, *weights, *wgrads, *aux, *grads;
+    real *masters;    /**< = weights where they are in the same format */
+    real *moments[2]; /**< NULL = not kept */
+    real *grad_sum;   /**< over the batches of a step, NULL = one batch a step */
     size_t *value_at; /**< of base values, from `values` */
     size_t *grad_at;  /**< of base values, from `grads`; SIZE_MAX = none */
     bool *grad_seen;  /**< a contribution to this gradient has arrived */
@@ -171,8 +174,6 @@ struct tally {
 struct tally NH_T(nh_tally_zero)(void);
 void NH_T(nh_tally)(const struct store *s, struct tally *t);
 void NH_T(nh_tally_commit)(const struct store *s, const struct tally *t);
-/** Adds b to a. */
-void NH_T(nh_counts_add)(struct nh_counts *a, const struct nh_counts *b);
 
 /** The store of rows [r0, r1) of the operation's own output; add to it what the operation knows, then call nh_store. */
 struct store NH_T(nh_output)(const struct unit *u, int r0, int r1, depends_fn *depends);
@@ -186,6 +187,23 @@ void NH_T(nh_cotangent_done)(const struct unit *u, nh_val v, struct rows rows, r
 /** The same for weight gradients: rows [r0, r1) and columns [c0, c1) of parameter slot i were stored or added to; rounds and
  *  counts them when no other operation will add to them. */
 void NH_T(nh_wgrad_done)(const struct unit *u, int i, int r0, int r1, int c0, int c1, depends_fn *depends);
+
+/** Memory for n elements, in whole pages; not zeroed. NULL where it is short. */
+void *NH_T(nh_take)(size_t n, size_t size);
+
+/* ---- weights (weights.c) ---- */
+
+/** Memory of master weights, moments and sums of gradients; false where it is short. */
+bool NH_T(nh_weights_create)(struct nh_exec *x);
+void NH_T(nh_weights_destroy)(struct nh_exec *x);
+/** Numbers of that memory. */
+size_t NH_T(nh_weights_memory)(const struct nh_graph *g);
+void NH_T(nh_set_param)(struct nh_exec *x, int param, const double *w);
+double NH_T(nh_weight_grad_sum_sq)(const struct nh_exec *x);
+void NH_T(nh_accumulate)(struct nh_exec *x, bool first);
+uint64_t NH_T(nh_update_weights)(struct nh_exec *x, const struct nh_update *u);
+void *NH_T(nh_state)(struct nh_exec *x, int param, enum nh_state state);
+void NH_T(nh_recast)(struct nh_exec *x);
 
 /** Flags of n numbers. */
 unsigned NH_T(nh_flags)(const real *p, size_t n, size_t stride);

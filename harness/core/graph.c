@@ -37,8 +37,11 @@ struct nh_graph *nh_graph_new(const struct nh_config *config, int batch, int seq
     g->row_block = row_block(g->rows);
     g->eps = config->eps, g->theta = config->theta;
     g->cast_before_gain = config->cast_before_gain;
-    g->accum_dtype = config->accum == NH_WIDE_DTYPE;
-    g->norm_stat_dtype = config->norm_stats == NH_WIDE_DTYPE;
+    g->accum_dtype = config->accum == NH_WIDE_DTYPE || *config->role_format[NH_ROLE_ACCUM].name;
+    g->norm_stat_dtype = config->norm_stats == NH_WIDE_DTYPE || *config->role_format[NH_ROLE_NORM_STAT].name;
+    if (config->train.steps)
+        g->n_moments = config->train.optimizer == NH_OPTIMIZER_SGD ? 1 : 2;
+    g->sums_gradients = config->train.grad_accum > 1;
     nh_policy_formats(config, g->fmt);
     nh_fmt_parse(&g->fp32, nh_fmt_wide(&config->dtype) ? "fp64" : "fp32");
     g->exit_value = g->logits = g->nll = -1;
@@ -59,13 +62,14 @@ int nh_graph_site(struct nh_graph *g, int layer, enum nh_sublayer sublayer, enum
         if (g->sites[i].name == name)
             return i;
     int s = PUSH(g->sites, g->n_sites);
-    g->sites[s] = (struct nh_site){layer, sublayer, name, role};
+    g->sites[s] = (struct nh_site){layer, sublayer, name, role, role};
     return s;
 }
 
 nh_val nh_graph_value(struct nh_graph *g, int cols, int site, enum nh_role role)
 {
     int v = PUSH(g->values, g->n_values);
+    g->sites[site].role = role;
     g->values[v] = (struct nh_value){.cols = cols, .ld = cols, .base = v, .rec = -1, .site = site, .role = role};
     return v;
 }
@@ -84,6 +88,7 @@ int nh_graph_param(struct nh_graph *g, const struct nh_param *param)
 {
     int p = PUSH(g->params, g->n_params);
     g->params[p] = *param;
+    g->sites[param->site].weight_role = param->role;
     return p;
 }
 
@@ -127,9 +132,19 @@ void nh_graph_close(struct nh_graph *g)
         g->values[v].rec = g->values[g->values[v].base].rec;
 }
 
+static bool is_wide(const struct nh_fmt *f)
+{
+    return f->man_bits >= 23 && f->exp_bits >= 8;
+}
+
 const struct nh_fmt *nh_grad_fmt(const struct nh_graph *g, enum nh_role role)
 {
-    return g->fmt[role].man_bits >= 23 && g->fmt[role].exp_bits >= 8 ? &g->fp32 : &g->fmt[NH_ROLE_GRADIENT];
+    return is_wide(&g->fmt[role]) ? &g->fp32 : &g->fmt[NH_ROLE_GRADIENT];
+}
+
+const struct nh_fmt *nh_weight_grad_fmt(const struct nh_graph *g, enum nh_role role)
+{
+    return is_wide(&g->fmt[role]) ? &g->fp32 : &g->fmt[NH_ROLE_WEIGHT_GRADIENT];
 }
 
 double nh_graph_flops(const struct nh_graph *g)

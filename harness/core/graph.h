@@ -96,7 +96,8 @@ struct nh_site {
     int layer;
     enum nh_sublayer sublayer;
     enum nh_site_name name;
-    enum nh_role role;
+    enum nh_role role;        /**< of the value stored there */
+    enum nh_role weight_role; /**< of the parameter whose gradient is counted there */
 };
 
 /** A boundary of the stream: what one row of layers.csv is about. Step 0 is the embedding, the last one the exit. */
@@ -117,6 +118,8 @@ struct nh_graph {
     double theta;
     bool cast_before_gain;
     bool accum_dtype, norm_stat_dtype;
+    int n_moments;      /**< numbers that the optimizer keeps for each weight; 0 = the model is not trained */
+    bool sums_gradients; /**< the gradients of several batches make one step */
     struct nh_fmt fmt[NH_ROLE_COUNT];
     struct nh_fmt fp32; /**< the gradient's format of values that are kept in fp32 */
 
@@ -139,6 +142,8 @@ void nh_graph_free(struct nh_graph *g);
 
 /** The format of the gradient of values in this role: fp32 where the value is in fp32 or wider, else the policy's. */
 const struct nh_fmt *nh_grad_fmt(const struct nh_graph *g, enum nh_role role);
+/** The same for the gradient of a parameter in this role. */
+const struct nh_fmt *nh_weight_grad_fmt(const struct nh_graph *g, enum nh_role role);
 
 /** Multiplications and additions of one forward pass in matrix products (causal half of attention). */
 double nh_graph_flops(const struct nh_graph *g);

@@ -119,6 +119,8 @@ void nh_config_shadow(struct nh_config *shadow, const struct nh_config *config)
     nh_fmt_parse(&shadow->dtype, "fp64");
     shadow->policy = nh_policies[0];
     shadow->accum = shadow->norm_stats = NH_WIDE_FP32;
+    shadow->train.steps = 0;
+    memset(shadow->role_format, 0, sizeof shadow->role_format);
     shadow->cast_before_gain = false;
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 #include "harness/core/site.h"
 
+#include <math.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 const char *const nh_site_names[] = {
@@ -48,3 +50,17 @@ const char *const nh_site_helps[] = {
 const char *const nh_direction_names[] = {"fwd", "bwd", "wgrad", NULL};
 const char *const nh_sublayer_names[] = {"embed", "attn", "ffn", "block", "final", NULL};
 const char *const nh_offence_names[] = {"none", "overflow", "nan_made", NULL};
+
+void nh_counts_add(struct nh_counts *a, const struct nh_counts *b)
+{
+    a->total += b->total, a->overflow += b->overflow, a->nan_made += b->nan_made, a->propagated += b->propagated;
+    a->zero_made += b->zero_made, a->underflow += b->underflow, a->subnormal += b->subnormal;
+    a->max_abs = b->max_abs > a->max_abs ? b->max_abs : a->max_abs;
+    a->min_abs = b->min_abs < a->min_abs ? b->min_abs : a->min_abs;
+}
+
+double nh_largest(const struct nh_counts *c)
+{
+    bool nothing_but_nan = c->max_abs == 0 && c->total && c->overflow + c->nan_made + c->propagated >= c->total;
+    return nothing_but_nan ? (double)NAN : c->max_abs;
+}

@@ -61,6 +61,12 @@ struct nh_counts {
     double min_abs;      /**< smallest non-zero |stored|, inf where none */
 };
 
+/** Adds b to a. */
+void nh_counts_add(struct nh_counts *a, const struct nh_counts *b);
+
+/** Largest |x| of the counters; nan where there is nothing but NaN. */
+double nh_largest(const struct nh_counts *c);
+
 enum nh_offence { NH_NO_OFFENCE, NH_OVERFLOW, NH_NAN_MADE };
 extern const char *const nh_offence_names[];
 

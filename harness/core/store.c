@@ -47,14 +47,6 @@ static void classify(void *arg, size_t index, double before)
     note_first(b->first, s, overflow ? NH_OVERFLOW : NH_NAN_MADE, (uint64_t)(row * s->width + col), before);
 }
 
-void NH_T(nh_counts_add)(struct nh_counts *a, const struct nh_counts *b)
-{
-    a->total += b->total, a->overflow += b->overflow, a->nan_made += b->nan_made, a->propagated += b->propagated;
-    a->zero_made += b->zero_made, a->underflow += b->underflow, a->subnormal += b->subnormal;
-    a->max_abs = b->max_abs > a->max_abs ? b->max_abs : a->max_abs;
-    a->min_abs = b->min_abs < a->min_abs ? b->min_abs : a->min_abs;
-}
-
 struct tally NH_T(nh_tally_zero)(void)
 {
     return (struct tally){.counts = {.min_abs = (double)INFINITY}};
@@ -76,7 +68,7 @@ void NH_T(nh_tally)(const struct store *s, struct tally *t)
     struct nh_counts c = {.total = span.total, .underflow = span.underflow, .subnormal = span.subnormal,
                           .max_abs = span.max_abs, .min_abs = span.min_abs, .overflow = s->statistics,
                           .zero_made = s->zero_made};
-    NH_T(nh_counts_add)(&t->counts, &c);
+    nh_counts_add(&t->counts, &c);
     t->nonfinite += span.nonfinite;
 }
 
@@ -87,7 +79,7 @@ void NH_T(nh_tally_commit)(const struct store *s, const struct tally *t)
         return;
 #pragma omp critical(nh_counts)
     {
-        NH_T(nh_counts_add)(&x->counts[s->site * NH_DIRECTIONS + (int)s->direction], &t->counts);
+        nh_counts_add(&x->counts[s->site * NH_DIRECTIONS + (int)s->direction], &t->counts);
         if (s->bad)
             *s->bad += (int64_t)t->nonfinite;
         if (earlier(&t->first, &x->first[s->direction]))
@@ -173,7 +165,7 @@ void NH_T(nh_wgrad_done)(const struct unit *u, int i, int r0, int r1, int c0, in
         return;
     const struct nh_param *q = &u->x->g->params[u->r->par[i]];
     size_t ld = (size_t)q->cols;
-    struct store s = {.u = u, .site = q->site, .direction = NH_WGRAD, .stage = i, .fmt = &u->x->g->fmt[NH_ROLE_WEIGHT_GRADIENT],
+    struct store s = {.u = u, .site = q->site, .direction = NH_WGRAD, .stage = i, .fmt = nh_weight_grad_fmt(u->x->g, q->role),
                       .p = wgrad_ptr(u->x, u->r->par[i]) + (size_t)r0 * ld + (size_t)c0, .rows = (size_t)(r1 - r0),
                       .cols = (size_t)(c1 - c0), .ld = ld, .row0 = (size_t)r0, .col0 = (size_t)c0, .width = ld,
                       .depends = depends, .product = true, .counted = true};
@@ -215,7 +207,7 @@ void NH_T(nh_gemm)(const struct nh_exec *x, bool emulate, bool ta, bool tb, int 
                         (int)ldb, accumulate ? 1 : 0, c, (int)ldc);
         return;
     }
-    const struct nh_fmt *f = &x->g->fmt[NH_ROLE_MATMUL_OUT];
+    const struct nh_fmt *f = &x->g->fmt[NH_ROLE_ACCUM];
     for (int i = 0; i < m; i++)
         for (int j = 0; j < n; j++) {
             real *out = &c[(size_t)i * ldc + (size_t)j];

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 /** fashion-mnist: pictures with captions, text first, as text-to-image transformers read them (CogView,
- *  arXiv:2105.13290). A sequence is two caption words and the patches of the image in raster order.
+ *  arXiv:2105.13290). An example is two caption words and the patches of the image in raster order; a sequence
+ *  is one example, or, where --seq says otherwise, what stands there in the row of all examples one behind the other.
  *  Ids 0 .. levels-1 are grey levels, then come the words of the caption table. Each epoch has its own order.
  *  Data: Xiao, Rasul, Vollgraf 2017, arXiv:1708.07747. */
 #include "harness/data/fashion_mnist.h"
@@ -116,12 +117,16 @@ struct examples {
 static int sequence(const struct nh_data *data, uint64_t number, int *tokens)
 {
     const struct nh_fashion *set = &((const struct examples *)data)->set;
-    const size_t patches = (size_t)(set->grid * set->grid), i = nh_data_order(data->key, set->n, number);
-    const int label = set->labels[i];
-    tokens[0] = set->levels + (int)kind_of[label];
-    tokens[1] = set->levels + KINDS + label;
-    for (size_t p = 0; p < patches; p++)
-        tokens[CAPTION + p] = set->patches[i * patches + p];
+    const size_t patches = (size_t)(set->grid * set->grid), example = CAPTION + patches;
+    uint64_t place = number * (uint64_t)data->seq; /* in the row of all examples */
+    for (int t = 0, end; t < data->seq; t = end) {
+        const size_t i = nh_data_order(data->key, set->n, place / example), from = place % example;
+        const int left = data->seq - t, label = set->labels[i];
+        const int caption[CAPTION] = {set->levels + (int)kind_of[label], set->levels + KINDS + label};
+        end = t + ((size_t)left < example - from ? left : (int)(example - from));
+        for (size_t k = from; t < end; t++, k++, place++)
+            tokens[t] = k < CAPTION ? caption[k] : set->patches[i * patches + k - CAPTION];
+    }
     return NH_OK;
 }
 
@@ -172,11 +177,6 @@ static int settle(struct examples *examples, const struct nh_data_request *reque
     if (levels < 1 || levels > 256)
         return nh_fail(NH_USAGE, "--image-levels %d is out of range; use 1 to 256", levels);
     const int seq = CAPTION + grid * grid, vocab = levels + KINDS + NH_FASHION_CLASSES;
-    if (request->seq && request->seq != seq)
-        return nh_fail(NH_USAGE,
-                       "--seq %d does not fit fashion-mnist, whose examples at --image-grid %d have %d tokens; leave "
-                       "--seq out or use --seq %d",
-                       request->seq, grid, seq, seq);
     if (request->vocab && request->vocab < vocab)
         return nh_fail(NH_USAGE,
                        "--vocab %d does not fit fashion-mnist, which at --image-levels %d has %d tokens; leave --vocab "
@@ -184,7 +184,7 @@ static int settle(struct examples *examples, const struct nh_data_request *reque
                        request->vocab, levels, vocab, vocab);
     examples->set.grid = grid;
     examples->set.levels = levels;
-    examples->data.seq = seq;
+    examples->data.seq = request->seq ? request->seq : seq;
     examples->data.vocab = request->vocab ? request->vocab : vocab;
     return NH_OK;
 }
@@ -205,7 +205,7 @@ static int open_fashion_mnist(struct nh_data **out, const struct nh_data_request
         nh_data_close(data);
         return status;
     }
-    data->sequences = set->n;
+    data->sequences = (uint64_t)set->n * (uint64_t)(CAPTION + set->grid * set->grid) / (uint64_t)data->seq;
     nh_data_digest_number(data, (uint64_t)set->levels);
     nh_data_digest(data, set->labels, set->n);
     nh_data_digest(data, set->patches, set->n * (size_t)(set->grid * set->grid));

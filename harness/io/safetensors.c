@@ -30,7 +30,10 @@ static const struct {
     [NH_TENSOR_BF16] = {"BF16", 2}, [NH_TENSOR_I64] = {"I64", 8}, [NH_TENSOR_I32] = {"I32", 4},
 };
 
+static const char metadata[] = "__metadata__";
+
 struct nh_safetensors {
+    char *path;
     void *map; /* NULL where the bytes are the caller's */
     size_t map_size;
     json_t *header; /* owns the names */
@@ -148,8 +151,23 @@ static int check_places(const struct nh_safetensors *s, const unsigned char *dat
                : nh_fail(NH_FAILED, "'%s' has %zu bytes behind its last tensor; write it again", path, size - end);
 }
 
-static int read_header(struct nh_safetensors *s, const unsigned char *data, size_t size, const char *path)
+static int check_metadata(const struct nh_safetensors *s)
 {
+    json_t *texts = json_object_get(s->header, metadata), *text;
+    if (texts && !json_is_object(texts))
+        return nh_fail(NH_FAILED, "'%s': %s is no JSON object; write texts by name there", s->path, metadata);
+    const char *name;
+    json_object_foreach(texts, name, text)
+    {
+        if (!json_is_string(text))
+            return nh_fail(NH_FAILED, "'%s': the metadata '%.80s' is no text; write it between quotes", s->path, name);
+    }
+    return NH_OK;
+}
+
+static int read_header(struct nh_safetensors *s, const unsigned char *data, size_t size)
+{
+    const char *path = s->path;
     s->tensors = calloc(json_object_size(s->header) + 1, sizeof *s->tensors);
     if (!s->tensors)
         return nh_fail(NH_FAILED, "no memory for the header of '%s'", path);
@@ -157,7 +175,7 @@ static int read_header(struct nh_safetensors *s, const unsigned char *data, size
     json_t *entry;
     json_object_foreach(s->header, name, entry)
     {
-        if (strcmp(name, "__metadata__") == 0)
+        if (strcmp(name, metadata) == 0)
             continue;
         struct nh_tensor *t = &s->tensors[s->count++];
         t->name = name;
@@ -173,8 +191,9 @@ static int read_header(struct nh_safetensors *s, const unsigned char *data, size
     return check_places(s, data, size, path);
 }
 
-static int parse(struct nh_safetensors *s, const unsigned char *bytes, size_t size, const char *path)
+static int parse(struct nh_safetensors *s, const unsigned char *bytes, size_t size)
 {
+    const char *path = s->path;
     uint64_t length;
     if (size < PREFIX)
         return nh_fail(NH_FAILED, "'%s' has %zu bytes, too few for a safetensors file; get the whole file", path, size);
@@ -190,7 +209,8 @@ static int parse(struct nh_safetensors *s, const unsigned char *bytes, size_t si
     if (!json_is_object(s->header))
         return nh_fail(NH_FAILED, "'%s': the header is no JSON object (%s, byte %d); give a safetensors file", path,
                        s->header ? "something else" : error.text, error.position);
-    return read_header(s, bytes + PREFIX + length, size - PREFIX - (size_t)length, path);
+    const int status = check_metadata(s);
+    return status ? status : read_header(s, bytes + PREFIX + length, size - PREFIX - (size_t)length);
 }
 
 int nh_safetensors_parse(struct nh_safetensors **out, const void *bytes, size_t size, const char *path)
@@ -198,7 +218,8 @@ int nh_safetensors_parse(struct nh_safetensors **out, const void *bytes, size_t 
     *out = calloc(1, sizeof **out);
     if (!*out)
         return nh_fail(NH_FAILED, "no memory for '%s'", path);
-    const int status = parse(*out, bytes, size, path);
+    (*out)->path = strdup(path);
+    const int status = (*out)->path ? parse(*out, bytes, size) : nh_fail(NH_FAILED, "no memory for '%s'", path);
     if (status) {
         nh_safetensors_close(*out);
         *out = NULL;
@@ -254,6 +275,7 @@ void nh_safetensors_close(struct nh_safetensors *s)
         munmap(s->map, s->map_size);
     json_decref(s->header);
     free(s->tensors);
+    free(s->path);
     free(s);
 }
 
@@ -274,6 +296,11 @@ const struct nh_tensor *nh_safetensors_find(const struct nh_safetensors *s, cons
         if (strcmp(s->tensors[i].name, name) == 0)
             return &s->tensors[i];
     return NULL;
+}
+
+const char *nh_safetensors_meta(const struct nh_safetensors *s, const char *name)
+{
+    return json_string_value(json_object_get(json_object_get(s->header, metadata), name));
 }
 
 /* ---- reading: numbers ---- */
@@ -322,47 +349,63 @@ void nh_tensor_read(const struct nh_tensor *t, double *out)
     }
 }
 
+int nh_safetensors_copy(const struct nh_safetensors *s, const char *name, enum nh_tensor_type type, void *out, size_t n)
+{
+    assert(type == NH_TENSOR_F64 || type == NH_TENSOR_F32);
+    const struct nh_tensor *t = nh_safetensors_find(s, name);
+    if (!t)
+        return nh_fail(NH_FAILED, "'%s' has no tensor '%.80s', which must hold %zu numbers of %s", s->path, name, n,
+                       types[type].name);
+    if (t->type != type || t->count != n)
+        return REFUSE(s->path, t, "holds %zu numbers of %s, but it must hold %zu of %s", t->count, types[t->type].name,
+                      n, types[type].name);
+    if (n > 0)
+        memcpy(out, t->bytes, bytes_of(t));
+    return NH_OK;
+}
+
 /* ---- writing ---- */
 
-/* The header as text, to be freed; NULL where memory is short. */
-static char *header_text(enum nh_tensor_type type, const struct nh_tensor_out *tensors, size_t n)
+static size_t bytes_out(const struct nh_tensor_out *t)
 {
-    json_t *header = json_object();
+    return nh_shape_count(&t->shape) * types[t->type].width;
+}
+
+/* The header as text, to be freed; NULL where memory is short, names are equal or a text is no UTF-8. */
+static char *header_text(const struct nh_tensor_out *tensors, size_t n, const struct nh_meta_out *meta, size_t n_meta)
+{
+    json_t *header = json_object(), *texts = json_object();
+    for (size_t i = 0; i < n_meta; i++)
+        json_object_set_new(texts, meta[i].name, json_string(meta[i].text));
+    bool whole = json_object_size(texts) == n_meta;
+    if (n_meta > 0)
+        json_object_set(header, metadata, texts);
     size_t end = 0;
     for (size_t i = 0; i < n; i++) {
         json_t *shape = json_array();
         for (int d = 0; d < tensors[i].shape.rank; d++)
             json_array_append_new(shape, json_integer((json_int_t)tensors[i].shape.dims[d]));
         const size_t begin = end;
-        end += nh_shape_count(&tensors[i].shape) * types[type].width;
+        end += bytes_out(&tensors[i]);
         json_object_set_new(header, tensors[i].name,
-                            json_pack("{s:s, s:o, s:[I, I]}", "dtype", types[type].name, "shape", shape, "data_offsets",
-                                      (json_int_t)begin, (json_int_t)end));
+                            json_pack("{s:s, s:o, s:[I, I]}", "dtype", types[tensors[i].type].name, "shape", shape,
+                                      "data_offsets", (json_int_t)begin, (json_int_t)end));
     }
-    char *text = json_object_size(header) == n ? json_dumps(header, JSON_COMPACT) : NULL;
+    whole = whole && json_object_size(header) == n + (n_meta > 0);
+    char *text = whole ? json_dumps(header, JSON_COMPACT) : NULL;
+    json_decref(texts);
     json_decref(header);
     return text;
 }
 
-static int write_numbers(struct nh_part *p, enum nh_tensor_type type, const struct nh_tensor_out *t)
+int nh_safetensors_write(const char *path, const struct nh_tensor_out *tensors, size_t n,
+                         const struct nh_meta_out *meta, size_t n_meta)
 {
-    const size_t n = nh_shape_count(&t->shape);
-    if (type == NH_TENSOR_F64)
-        return nh_part_write(p, t->numbers, n * sizeof *t->numbers);
-    int status = NH_OK;
-    for (size_t i = 0; i < n && !status; i++) { /* the file is buffered */
-        const float x = (float)t->numbers[i];
-        status = nh_part_write(p, &x, sizeof x);
-    }
-    return status;
-}
-
-int nh_safetensors_write(const char *path, enum nh_tensor_type type, const struct nh_tensor_out *tensors, size_t n)
-{
-    assert(type == NH_TENSOR_F64 || type == NH_TENSOR_F32);
-    char *text = header_text(type, tensors, n);
+    char *text = header_text(tensors, n, meta, n_meta);
     if (!text)
-        return nh_fail(NH_FAILED, "no memory for the header of '%s'", path);
+        return nh_fail(
+            NH_FAILED,
+            "cannot make the header of '%s': a name is there twice, something is no UTF-8, or memory is short", path);
     const size_t length = strlen(text), padded = (length + 7) / 8 * 8;
     const uint64_t prefix = padded;
     struct nh_part *p;
@@ -373,8 +416,10 @@ int nh_safetensors_write(const char *path, enum nh_tensor_type type, const struc
         status = nh_part_write(p, text, length);
     if (!status)
         status = nh_part_write(p, "        ", padded - length);
-    for (size_t i = 0; i < n && !status; i++)
-        status = write_numbers(p, type, &tensors[i]);
+    for (size_t i = 0; i < n && !status; i++) {
+        assert(tensors[i].type == NH_TENSOR_F64 || tensors[i].type == NH_TENSOR_F32);
+        status = nh_part_write(p, tensors[i].numbers, bytes_out(&tensors[i]));
+    }
     if (!status)
         status = nh_part_commit(p);
     nh_part_destroy(p);

@@ -3,7 +3,7 @@
  * shape and data_offsets of each tensor, numbers in row-major order. A file is mapped, not copied, and nothing in it is
  * trusted. Refused, with the name of the tensor: dtypes other than those below, more than NH_SHAPE_MAX dimensions,
  * offsets outside the file, sizes that are not shape times width, holes and overlaps, a name twice, text behind the
- * header's JSON. The entry __metadata__ is passed over. */
+ * header's JSON, a __metadata__ that is something else than texts by name. */
 #ifndef NH_SAFETENSORS_H
 #define NH_SAFETENSORS_H
 
@@ -51,15 +51,30 @@ const struct nh_tensor *nh_safetensors_find(const struct nh_safetensors *s, cons
 /** All count numbers as double: exact but for I64 beyond 2^53, which is rounded to nearest. */
 void nh_tensor_read(const struct nh_tensor *t, double *out);
 
-/** A tensor to be written. */
+/** Copies the n numbers of a tensor bit by bit, to doubles (NH_TENSOR_F64) or floats (NH_TENSOR_F32). NH_FAILED where
+ * it is missing, of another type or of another size. */
+int nh_safetensors_copy(const struct nh_safetensors *s, const char *name, enum nh_tensor_type type, void *out,
+                        size_t n);
+
+/** The text of a name in __metadata__; NULL where there is none. */
+const char *nh_safetensors_meta(const struct nh_safetensors *s, const char *name);
+
+/** A tensor to be written: doubles (NH_TENSOR_F64) or floats (NH_TENSOR_F32). */
 struct nh_tensor_out {
     const char *name;
+    enum nh_tensor_type type;
     struct nh_shape shape;
-    const double *numbers;
+    const void *numbers;
 };
 
-/** Writes a file that appears whole or not at all, all tensors as NH_TENSOR_F64 or as NH_TENSOR_F32, rounded to
- * nearest. The header is padded with blanks to a multiple of 8 bytes. */
-int nh_safetensors_write(const char *path, enum nh_tensor_type type, const struct nh_tensor_out *tensors, size_t n);
+/** An entry of __metadata__ to be written. */
+struct nh_meta_out {
+    const char *name, *text;
+};
+
+/** Writes a file that appears whole or not at all: tensors and metadata in the order given, numbers bit by bit from
+ * where they are. Names must differ, and texts be UTF-8. The header is padded with blanks to a multiple of 8 bytes. */
+int nh_safetensors_write(const char *path, const struct nh_tensor_out *tensors, size_t n,
+                         const struct nh_meta_out *meta, size_t n_meta);
 
 #endif

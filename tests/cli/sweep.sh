@@ -220,6 +220,92 @@ older_columns() {
 }
 check 'files of an older program are matched by column' older_columns
 
+some_spectra() {
+    run 0 --vary spectrum=off,on --seeds 0,1 --depth 1 --width 8 --heads 2 --data zipf --vocab 16 --seq 4 --batch 1 \
+        --layout pre --out spectra || return
+    printf 'spectra/%s.csv\n' layers sites spectrum config | diff - "$scratch/out" || return
+    awk 'FNR > 1 || NR == 1' spectra/spectrum=on_seed=?/spectrum.csv | cmp - spectra/spectrum.csv || return
+    run 0 --vary spectrum=off --depth 1 "${small[@]}" --out spectra && [ ! -e spectra/spectrum.csv ]
+}
+check 'spectra of the cells that have them' some_spectra
+
+# ---- training ----
+
+# A program that trains: for each step a row, then a checkpoint. Once, if it is told to, it is killed in the third step.
+cat >trainer <<'EOF'
+#!/usr/bin/env bash
+set -eu
+steps=0
+resume=
+for word; do
+    case $word in
+    --steps=*) steps=${word#*=} ;;
+    --resume) resume=yes ;;
+    --out=*) out=${word#*=} ;;
+    esac
+done
+[ "$steps" -gt 0 ] || [ ! "$resume" ] || { echo 'harness: --resume has no effect without training' >&2; exit 2; }
+mkdir -p "$out"
+echo run | tee "$out/config.csv" >"$out/layers.csv"
+first=0
+if [ "$steps" -gt 0 ]; then
+    [ ! "$resume" ] || [ ! -f "$out/checkpoint" ] || first=$(cat "$out/checkpoint")
+    [ "$first" -gt 0 ] || echo run,step >"$out/steps.csv.part"
+    for ((step = first; step < steps; step++)); do
+        [ "$step" -ne 2 ] || ! rm "$scratch/kill" 2>/dev/null || kill -KILL $$
+        echo "${out##*/},$step" >>"$out/steps.csv.part"
+        echo "$((step + 1))" >"$out/checkpoint"
+    done
+    mv "$out/steps.csv.part" "$out/steps.csv"
+fi
+echo "$out $first" >>"$scratch/starts"
+echo '{}' >"$out/run.json"
+EOF
+chmod +x trainer
+
+# trained ARGS...: a sweep of the trainer; leaves starts = each cell that was run and the step it started from, sorted.
+trained() {
+    : >"$scratch/starts"
+    run 0 "$@" --harness ./trainer && sort -o "$scratch/starts" "$scratch/starts"
+}
+
+whole_training() {
+    trained --vary steps=0,4,5 --seeds 0,1 --out train || return
+    printf 'train/%s.csv\n' layers steps config | diff - "$scratch/out" || return
+    printf 'train/steps=%s_seed=%s 0\n' 0 0 0 1 4 0 4 1 5 0 5 1 | diff - "$scratch/starts" || return
+    {
+        echo run,step
+        printf 'steps=4_seed=0,%s\n' 0 1 2 3
+        printf 'steps=4_seed=1,%s\n' 0 1 2 3
+        printf 'steps=5_seed=0,%s\n' 0 1 2 3 4
+        printf 'steps=5_seed=1,%s\n' 0 1 2 3 4
+    } | diff - train/steps.csv || return
+    trained --vary steps=0,4,5 --seeds 0,1 --out train && [ ! -s "$scratch/starts" ]
+}
+check 'steps of the cells that train, which are then left alone' whole_training
+
+broken_training() {
+    touch "$scratch/kill"
+    trained --seeds 0 --steps=4 --out broken || return
+    echo 'broken/seed=0 2' | diff - "$scratch/starts" || return
+    printf '%s\n' run,step seed=0,0 seed=0,1 seed=0,2 seed=0,3 | diff - broken/steps.csv
+}
+check 'a training that was killed goes on from its checkpoint' broken_training
+
+# gives N ARGS...: so many of the cells get --resume.
+gives() {
+    run 0 --print --out o "${@:2}" || return
+    [ "$(grep -cE -- ' --resume( |$)' "$scratch/out")" -eq "$1" ] || { cat "$scratch/out"; return 1; }
+}
+
+resumed() {
+    gives 2 --seeds 0,1 --steps 10 && gives 2 --seeds 0,1 -- --steps=10 && gives 2 --vary steps=0,10,20 || return
+    gives 0 --seeds 0,1 && gives 0 --seeds 0,1 --steps 0 && gives 0 --seeds 0 --label 'a --steps 10' || return
+    gives 0 --vary resume=on,off --steps 10 && gives 0 --seeds 0 --steps 10 --force || return
+    gives 1 --seeds 0 --steps 10 --resume && [ "$(grep -o -- --resume "$scratch/out" | wc -l)" -eq 1 ]
+}
+check 'cells that train get --resume, and only once' resumed
+
 # ---- failures ----
 
 retried() {

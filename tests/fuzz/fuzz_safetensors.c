@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-/** The safetensors reader on any bytes. What it accepts must lie inside the bytes, cover them, and be readable. */
+/** The safetensors reader on any bytes. What it accepts must lie inside the bytes, cover them, and be readable;
+ * metadata are texts. */
 #include "harness/core/err.h"
 #include "harness/io/safetensors.h"
 
@@ -36,8 +37,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
         end = t->bytes + t->count * (t->type == NH_TENSOR_F64 || t->type == NH_TENSOR_I64   ? 8
                                      : t->type == NH_TENSOR_F32 || t->type == NH_TENSOR_I32 ? 4
                                                                                             : 2);
+        if (t->type == NH_TENSOR_F64 || t->type == NH_TENSOR_F32)
+            must(nh_safetensors_copy(s, t->name, t->type, numbers, t->count) == NH_OK);
+        must(nh_safetensors_copy(s, t->name, NH_TENSOR_F64, numbers, t->count + 1) == NH_FAILED);
         free(numbers);
     }
+    const char *text = nh_safetensors_meta(s, "format");
+    must(!text || strlen(text) < n);
     must(!end || end == bytes + n);
     nh_safetensors_close(s);
     return 0;

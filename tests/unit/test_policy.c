@@ -11,12 +11,14 @@ static const char *format_of(const char *dtype, enum nh_width_of norm_stats, enu
     struct nh_config c = {.policy = nh_policies[0], .norm_stats = norm_stats};
     ck_assert_int_eq(nh_fmt_parse(&c.dtype, dtype), 0);
     nh_policy_formats(&c, formats);
-    return formats[role].name;
+    /* a norm reads what comes, unless somebody says otherwise */
+    return role == NH_ROLE_NORM_IN && !*formats[role].name ? formats[NH_ROLE_RESIDUAL].name : formats[role].name;
 }
 
 static bool kept_wide(enum nh_role role)
 {
-    return role == NH_ROLE_NORM_STAT || role == NH_ROLE_SOFTMAX || role == NH_ROLE_LOSS;
+    return role == NH_ROLE_ACCUM || role == NH_ROLE_NORM_STAT || role == NH_ROLE_SOFTMAX || role == NH_ROLE_LOSS ||
+           role == NH_ROLE_MASTER || role == NH_ROLE_MOMENT;
 }
 
 START_TEST(plain_in_half)

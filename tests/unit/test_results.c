@@ -37,6 +37,9 @@ START_TEST(headers_are_those_of_the_contract)
          KEYS "layer,sublayer,stream,rms,rms_theory,max_abs,kurtosis,token_cos,branch_rms,branch_raw_rms,grad_rms,"
               "jac_fro,jac_fro_se,jac_spec," COUNTERS ",overflow_bwd,rel_err\n"},
         {"sites.csv", KEYS "layer,sublayer,site,direction," COUNTERS ",max_abs,min_abs,headroom_bits\n"},
+        {"steps.csv",
+         KEYS "loss,lr,grad_norm,loss_scale,skipped,overflow_fwd,overflow_bwd,applied_step,val_loss,max_abs,"
+              "max_score,changed,tokens\n"},
         {"spectrum.csv", KEYS "layer,sublayer,index,singular_value\n"},
         {"config.csv", "run,option,value\n"},
     };
@@ -234,6 +237,151 @@ START_TEST(folder_that_cannot_be_used_is_a_sentence)
 }
 END_TEST
 
+/* ---- files that grow ---- */
+
+#define HEADER "run,option,value\n"
+
+static void config_row(struct nh_writer *w, const char *option)
+{
+    nh_writer_text(w, NH_CONFIG_RUN, "r");
+    nh_writer_text(w, NH_CONFIG_OPTION, option);
+    ok(nh_writer_row(w));
+}
+
+static void put(const char *name, const char *text)
+{
+    ok(nh_file_write(in_folder(name), text, strlen(text)));
+}
+
+START_TEST(rows_are_seen_after_a_flush)
+{
+    struct nh_writer *w;
+    long long bytes;
+    ok(nh_writer_create(&w, folder, NH_TABLE_CONFIG));
+    content_is("config.csv.part", "");
+    ok(nh_writer_flush(w));
+    content_is("config.csv.part", HEADER);
+    config_row(w, "a");
+    ok(nh_writer_flush(w));
+    content_is("config.csv.part", HEADER "r,a,\n");
+    config_row(w, "b");
+    ok(nh_writer_sync(w, &bytes));
+    ck_assert_int_eq(bytes, (long long)strlen(HEADER "r,a,\nr,b,\n"));
+    content_is("config.csv.part", HEADER "r,a,\nr,b,\n");
+    ok(nh_writer_sync(w, &bytes));
+    ck_assert_int_eq(bytes, (long long)strlen(HEADER "r,a,\nr,b,\n"));
+    ok(nh_writer_commit(w));
+    nh_writer_destroy(w);
+    content_is("config.csv", HEADER "r,a,\nr,b,\n");
+}
+END_TEST
+
+START_TEST(kept_file_stays_as_it_was_flushed)
+{
+    struct nh_writer *w;
+    ok(nh_writer_create(&w, folder, NH_TABLE_CONFIG));
+    config_row(w, "a");
+    ok(nh_writer_flush(w));
+    nh_writer_keep(w);
+    config_row(w, "b");
+    nh_writer_destroy(w);
+    content_is("config.csv.part", HEADER "r,a,\n");
+    ck_assert(!exists("config.csv"));
+    ok(nh_writer_create(&w, folder, NH_TABLE_CONFIG)); /* anew: the old one is gone */
+    nh_writer_destroy(w);
+    ck_assert(!exists("config.csv.part"));
+}
+END_TEST
+
+/* Goes on behind HEADER and the row a, adds the row c. */
+static void resumes(void)
+{
+    struct nh_writer *w;
+    long long bytes;
+    ok(nh_writer_resume(&w, folder, NH_TABLE_CONFIG, (long long)strlen(HEADER "r,a,\n")));
+    content_is("config.csv.part", HEADER "r,a,\n");
+    config_row(w, "c");
+    ok(nh_writer_sync(w, &bytes));
+    ck_assert_int_eq(bytes, (long long)strlen(HEADER "r,a,\nr,c,\n"));
+    ok(nh_writer_commit(w));
+    nh_writer_destroy(w);
+    content_is("config.csv", HEADER "r,a,\nr,c,\n");
+    ck_assert(!exists("config.csv.part"));
+}
+
+START_TEST(resumed_file_is_cut_and_gone_on_with)
+{
+    put("config.csv.part", HEADER "r,a,\n");
+    resumes();
+    put("config.csv.part", HEADER "r,a,\nr,b,\nr,d");
+    resumes();
+    put("config.csv", HEADER "r,a,\nr,b,\n"); /* was ready before its run was */
+    resumes();
+    put("config.csv", "of an older run\n");
+    put("config.csv.part", HEADER "r,a,\nr,\"b\n");
+    resumes();
+
+    struct nh_writer *w;
+    ok(nh_writer_resume(&w, folder, NH_TABLE_CONFIG, (long long)strlen(HEADER)));
+    nh_writer_destroy(w);
+    content_is("config.csv.part", HEADER);
+    ck_assert(!exists("config.csv"));
+}
+END_TEST
+
+static void refuses(const char *part, long long bytes, const char *words)
+{
+    struct nh_writer *w;
+    put("config.csv.part", part);
+    fails(nh_writer_resume(&w, folder, NH_TABLE_CONFIG, bytes), words);
+    ck_assert_ptr_null(w);
+    ck_assert_ptr_nonnull(strstr(nh_error(), "/config.csv.part"));
+    content_is("config.csv.part", part);
+}
+
+START_TEST(file_that_cannot_be_resumed_is_a_sentence)
+{
+    struct nh_writer *w;
+    const long long header = (long long)strlen(HEADER);
+    refuses(HEADER "r,a,\n", header + 6, "behind byte 23: it has only 22; start anew");
+    refuses("", header, "behind byte 17: it has only 0");
+    refuses(HEADER "r,a,\n", header + 3, "behind byte 20: no line ends there");
+    refuses(HEADER "r,a,\n", 3, "behind byte 3: it does not begin with the header");
+    refuses(HEADER, -1, "behind byte -1");
+    refuses("run,option,value,more\nr,a,,\n", header + 5, "does not begin with the header line of this program");
+    refuses("run,option\nr,\"value\n\"\n", header, "does not begin with the header");
+    unlink(in_folder("config.csv.part"));
+
+    fails(nh_writer_resume(&w, folder, NH_TABLE_CONFIG, header), "config.csv.part: it is missing, and");
+    fails(nh_writer_resume(&w, in_folder("none"), NH_TABLE_CONFIG, header), "none/config.csv too; start anew");
+    ck_assert(!exists("config.csv.part"));
+    put("config.csv", "x\n");
+    fails(nh_writer_resume(&w, folder, NH_TABLE_CONFIG, header), "/config.csv behind byte 17: it has only 2");
+    content_is("config.csv", "x\n");
+    ck_assert(!exists("config.csv.part"));
+    ck_assert_int_eq(mkdir(in_folder("config.csv.part"), 0777), 0);
+    fails(nh_writer_resume(&w, folder, NH_TABLE_CONFIG, header), "config.csv.part: Is a directory");
+    ck_assert(exists("config.csv.part"));
+    ck_assert_int_eq(mkdir(in_folder("sites.csv"), 0777), 0);
+    fails(nh_writer_resume(&w, folder, NH_TABLE_SITES, header), "sites.csv: Is a directory");
+    ck_assert_int_eq(mkfifo(in_folder("steps.csv.part"), 0666), 0);
+    fails(nh_writer_resume(&w, folder, NH_TABLE_STEPS, header), "steps.csv.part: it is no regular file");
+    ck_assert(exists("steps.csv.part"));
+}
+END_TEST
+
+START_TEST(full_disk_shows_at_the_flush)
+{
+    struct nh_writer *w;
+    long long bytes;
+    ck_assert_int_eq(symlink("/dev/full", in_folder("config.csv.part")), 0);
+    ok(nh_writer_create(&w, folder, NH_TABLE_CONFIG));
+    fails(nh_writer_flush(w), "No space left");
+    fails(nh_writer_sync(w, &bytes), "No space left");
+    nh_writer_destroy(w);
+}
+END_TEST
+
 /* ---- locale ---- */
 
 START_TEST(comma_locale_changes_no_byte)
@@ -292,6 +440,11 @@ int main(void)
     tcase_add_test(t, every_kind_of_value_comes_back);
     tcase_add_test(t, full_disk_is_a_sentence_and_leaves_nothing);
     tcase_add_test(t, folder_that_cannot_be_used_is_a_sentence);
+    tcase_add_test(t, rows_are_seen_after_a_flush);
+    tcase_add_test(t, kept_file_stays_as_it_was_flushed);
+    tcase_add_test(t, resumed_file_is_cut_and_gone_on_with);
+    tcase_add_test(t, file_that_cannot_be_resumed_is_a_sentence);
+    tcase_add_test(t, full_disk_shows_at_the_flush);
     if (comma_locale)
         tcase_add_test(t, comma_locale_changes_no_byte);
     else

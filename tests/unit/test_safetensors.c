@@ -47,6 +47,7 @@ START_TEST(three_dtypes)
     for (int i = 0; i < 3; i++)
         HOLDS(has(s, names[i], "[2, 4]"), 0, .25, .5, .75, 1, 1.25, 1.5, 1.75);
     ck_assert_ptr_null(nh_safetensors_find(s, "__metadata__"));
+    ck_assert_ptr_null(nh_safetensors_meta(s, "none"));
     ck_assert_ptr_null(nh_safetensors_find(s, "a"));
     nh_safetensors_close(s);
 }
@@ -242,6 +243,11 @@ START_TEST(headers)
          "\"x\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}",
          "duplicate"},
         {"{\"x\":{\"dtype\":\"F32\",\"shape\":[4],\"shape\":[4],\"data_offsets\":[0,16]}}", "duplicate"},
+        {"{\"__metadata__\":[]}", "__metadata__ is no JSON object"},
+        {"{\"__metadata__\":null}", "__metadata__ is no JSON object"},
+        {"{\"__metadata__\":{\"a\":\"b\",\"step\":12}}", "the metadata 'step' is no text"},
+        {"{\"__metadata__\":{\"a\":{\"b\":\"c\"}}}", "the metadata 'a' is no text"},
+        {"{\"__metadata__\":{\"a\":\"b\",\"a\":\"b\"}}", "duplicate"},
         {"{\"x\\u0000\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}", "no JSON object"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -259,37 +265,107 @@ END_TEST
 
 START_TEST(round_trip)
 {
-    static const double numbers[] = {0, -0.0, 1.0 / 3, 1e300, -1e-310, (double)INFINITY, (double)NAN};
-    const struct nh_tensor_out out[] = {
-        {"y", {2, {1, 7}}, numbers}, {"a \"b\"\\", {0, {0}}, numbers + 2}, {"none", {1, {0}}, numbers}};
-    for (int wide = 0; wide < 2; wide++) {
-        ok(nh_safetensors_write(in_folder("out"), wide ? NH_TENSOR_F64 : NH_TENSOR_F32, out, 3));
+    static const double doubles[] = {0, -0.0, 1.0 / 3, 1e300, -1e-310, (double)INFINITY, (double)NAN};
+    static const float floats[] = {0x1p-149f, -0.0f, 3};
+    const struct nh_tensor_out out[] = {{"y", NH_TENSOR_F64, {2, {1, 7}}, doubles},
+                                        {"a \"b\"\\", NH_TENSOR_F32, {0, {0}}, floats + 2},
+                                        {"none", NH_TENSOR_F64, {1, {0}}, NULL},
+                                        {"f", NH_TENSOR_F32, {1, {3}}, floats}};
+    const struct nh_meta_out meta[] = {{"step", "12"},
+                                       {"", ""},
+                                       {"a \"text\"\n", "Gr\xc3\xb6\xc3\x9f"
+                                                        "e\\"}};
+    for (int again = 0; again < 2; again++) {
+        ok(nh_safetensors_write(in_folder("out"), out, 4, meta, 3));
         ck_assert(!exists("out.part"));
-        struct nh_safetensors *s;
-        ok(nh_safetensors_open(&s, in_folder("out")));
-        const struct nh_tensor *y = has(s, "y", "[1, 7]");
-        ck_assert_int_eq(y->type, wide ? NH_TENSOR_F64 : NH_TENSOR_F32);
-        ck_assert_uint_eq((uintptr_t)y->bytes % 8, 0);
-        double want[7];
-        for (int i = 0; i < 7; i++)
-            want[i] = wide ? numbers[i] : (double)(float)numbers[i];
-        holds(y, 7, want);
-        HOLDS(has(s, "a \"b\"\\", "[]"), want[2]);
-        ck_assert_uint_eq(has(s, "none", "[0]")->count, 0);
-        nh_safetensors_close(s);
+        char *text = content("out");
+        ck_assert_str_eq(text + 8,
+                         "{\"__metadata__\":{\"step\":\"12\",\"\":\"\",\"a \\\"text\\\"\\n\":\"Gr\xc3\xb6\xc3\x9f"
+                         "e\\\\\"},"
+                         "\"y\":{\"dtype\":\"F64\",\"shape\":[1,7],\"data_offsets\":[0,56]},"
+                         "\"a \\\"b\\\"\\\\\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[56,60]},"
+                         "\"none\":{\"dtype\":\"F64\",\"shape\":[0],\"data_offsets\":[60,60]},"
+                         "\"f\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[60,72]}}  ");
+        free(text);
     }
-    char *text = content("out");
-    ck_assert_str_eq(text + 8, "{\"y\":{\"dtype\":\"F64\",\"shape\":[1,7],\"data_offsets\":[0,56]},"
-                               "\"a \\\"b\\\"\\\\\":{\"dtype\":\"F64\",\"shape\":[],\"data_offsets\":[56,64]},"
-                               "\"none\":{\"dtype\":\"F64\",\"shape\":[0],\"data_offsets\":[64,64]}}       ");
-    free(text);
+    struct nh_safetensors *s;
+    ok(nh_safetensors_open(&s, in_folder("out")));
+    const struct nh_tensor *y = has(s, "y", "[1, 7]");
+    ck_assert_int_eq(y->type, NH_TENSOR_F64);
+    ck_assert_uint_eq((uintptr_t)y->bytes % 8, 0);
+    holds(y, 7, doubles);
+    HOLDS(has(s, "a \"b\"\\", "[]"), 3);
+    ck_assert_uint_eq(has(s, "none", "[0]")->count, 0);
+    for (size_t i = 0; i < 3; i++)
+        ck_assert_str_eq(nh_safetensors_meta(s, meta[i].name), meta[i].text);
+    ck_assert_ptr_null(nh_safetensors_meta(s, "y"));
+    nh_safetensors_close(s);
+
+    ok(nh_safetensors_write(in_folder("bare"), out, 0, NULL, 0));
+    content_is("bare", "\x08");
+    ok(nh_safetensors_open(&s, in_folder("bare")));
+    ck_assert_uint_eq(nh_safetensors_count(s), 0);
+    ck_assert_ptr_null(nh_safetensors_meta(s, "step"));
+    nh_safetensors_close(s);
 }
 END_TEST
 
-START_TEST(no_room)
+START_TEST(copies_are_exact)
 {
-    const struct nh_tensor_out out = {"y", {0, {0}}, &(const double){1}};
-    fails(nh_safetensors_write(in_folder("nowhere/out"), NH_TENSOR_F32, &out, 1), "nowhere");
+    static const uint32_t floats[] = {0x7fa00001, 0xffc12345, 0x80000000, 1}; /* NaNs with a payload */
+    static const uint64_t doubles[] = {0x7ff4000000000001, 0x8000000000000000};
+    const struct nh_tensor_out out[] = {{"f", NH_TENSOR_F32, {2, {2, 2}}, floats},
+                                        {"d", NH_TENSOR_F64, {1, {2}}, doubles},
+                                        {"none", NH_TENSOR_F32, {2, {3, 0}}, NULL}};
+    struct nh_safetensors *s;
+    float f[4] = {0};
+    double d[2] = {0};
+    ok(nh_safetensors_write(in_folder("out"), out, 3, NULL, 0));
+    ok(nh_safetensors_open(&s, in_folder("out")));
+    ok(nh_safetensors_copy(s, "f", NH_TENSOR_F32, f, 4));
+    ck_assert_mem_eq(f, floats, sizeof floats);
+    ok(nh_safetensors_copy(s, "d", NH_TENSOR_F64, d, 2));
+    ck_assert_mem_eq(d, doubles, sizeof doubles);
+    ok(nh_safetensors_copy(s, "none", NH_TENSOR_F32, NULL, 0));
+    fails(nh_safetensors_copy(s, "f", NH_TENSOR_F32, f, 3),
+          "out': tensor 'f' holds 4 numbers of F32, but it must hold 3 of F32");
+    fails(nh_safetensors_copy(s, "d", NH_TENSOR_F32, f, 4),
+          "tensor 'd' holds 2 numbers of F64, but it must hold 4 of F32");
+    fails(nh_safetensors_copy(s, "g", NH_TENSOR_F64, d, 2), "has no tensor 'g', which must hold 2 numbers of F64");
+    nh_safetensors_close(s);
+}
+END_TEST
+
+START_TEST(large_file)
+{
+    enum { N = 3000001 };
+    float *x = malloc(2 * N * sizeof *x);
+    ck_assert_ptr_nonnull(x);
+    for (int i = 0; i < N; i++)
+        x[i] = (float)i;
+    const struct nh_tensor_out out[] = {{"a", NH_TENSOR_F32, {1, {N}}, x}, {"b", NH_TENSOR_F32, {1, {N - 1}}, x + 1}};
+    struct nh_safetensors *s;
+    ok(nh_safetensors_write(in_folder("out"), out, 2, NULL, 0));
+    ok(nh_safetensors_open(&s, in_folder("out")));
+    ok(nh_safetensors_copy(s, "a", NH_TENSOR_F32, x + N, N));
+    ck_assert(memcmp(x, x + N, N * sizeof *x) == 0);
+    ok(nh_safetensors_copy(s, "b", NH_TENSOR_F32, x + N, N - 1));
+    ck_assert(memcmp(x + 1, x + N, (N - 1) * sizeof *x) == 0);
+    nh_safetensors_close(s);
+    free(x);
+}
+END_TEST
+
+START_TEST(what_cannot_be_written)
+{
+    const struct nh_tensor_out out[] = {{"y", NH_TENSOR_F64, {0, {0}}, &(const double){1}},
+                                        {"y", NH_TENSOR_F64, {0, {0}}, &(const double){2}}};
+    const struct nh_meta_out twice[] = {{"a", "1"}, {"a", "2"}}, no_text = {"a", "\xff"};
+    fails(nh_safetensors_write(in_folder("nowhere/out"), out, 1, NULL, 0), "nowhere");
+    fails(nh_safetensors_write(in_folder("out"), out, 2, NULL, 0), "out': a name is there twice");
+    fails(nh_safetensors_write(in_folder("out"), out, 1, twice, 2), "a name is there twice");
+    fails(nh_safetensors_write(in_folder("out"), out, 1, &no_text, 1), "no UTF-8");
+    ck_assert(!exists("out") && !exists("out.part"));
 }
 END_TEST
 
@@ -307,6 +383,8 @@ int main(void)
     tcase_add_test(t, shapes);
     tcase_add_test(t, headers);
     tcase_add_test(t, round_trip);
-    tcase_add_test(t, no_room);
+    tcase_add_test(t, copies_are_exact);
+    tcase_add_test(t, large_file);
+    tcase_add_test(t, what_cannot_be_written);
     return run(s, t);
 }

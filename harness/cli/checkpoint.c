@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/** checkpoint.safetensors: master weights, moments, and as metadata the trainer and the lengths of the tables. Data order and
+ *  weights' randomness need no more than the step: both are functions of the seed and a number. */
+#include "harness/cli/run.h"
+#include "harness/core/err.h"
+#include "harness/io/safetensors.h"
+
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the trainer as texts; doubles in hexadecimal, so that they come back bit by bit ---- */
+
+enum { TEXT_SIZE = 200 };
+
+enum kind { AN_INT, A_REAL, AN_EVENT };
+
+static const struct field {
+    const char *name;
+    enum kind kind;
+    size_t at;
+} fields[] = {
+#define FIELD(name, kind) {#name, kind, offsetof(struct nh_trainer, name)}
+    FIELD(step, AN_INT),          FIELD(applied, AN_INT),
+    FIELD(skipped, AN_INT),       FIELD(skipped_start, AN_INT),
+    FIELD(skipped_row, AN_INT),   FIELD(start_loss, A_REAL),
+    FIELD(tail_loss, A_REAL),     FIELD(loss, A_REAL),
+    FIELD(max_abs, A_REAL),       FIELD(max_score, A_REAL),
+    FIELD(scaler.scale, A_REAL),  FIELD(scaler.clean, AN_INT),
+    FIELD(scaler.tolerance, AN_INT), FIELD(first_forward, AN_EVENT),
+    FIELD(first_backward, AN_EVENT),
+#undef FIELD
+};
+
+enum { N_FIELDS = sizeof fields / sizeof *fields };
+
+static void write_field(const struct nh_trainer *t, const struct field *f, char text[TEXT_SIZE])
+{
+    const void *p = (const char *)t + f->at;
+    const struct nh_event *e = p;
+    switch (f->kind) {
+    case AN_INT:
+        snprintf(text, TEXT_SIZE, "%d", *(const int *)p);
+        break;
+    case A_REAL:
+        snprintf(text, TEXT_SIZE, "%a", *(const double *)p);
+        break;
+    case AN_EVENT:
+        snprintf(text, TEXT_SIZE, "%d %d %d %d %" PRIu64 " %" PRIu64 " %a", e->step, (int)e->direction, (int)e->first.kind,
+                 e->first.site, e->first.order, e->first.index, e->first.value);
+        break;
+    }
+}
+
+static bool read_event(struct nh_event *e, const char *text, int n_sites)
+{
+    int direction, kind, end = 0;
+    bool read = sscanf(text, "%d %d %d %d %" SCNu64 " %" SCNu64 " %la%n", &e->step, &direction, &kind, &e->first.site,
+                       &e->first.order, &e->first.index, &e->first.value, &end) == 7 && text[end] == '\0';
+    if (!read || direction < 0 || direction >= NH_DIRECTIONS || kind < NH_NO_OFFENCE || kind > NH_NAN_MADE || e->step < 0 ||
+        e->first.site < 0 || e->first.site >= n_sites)
+        return false;
+    e->direction = (enum nh_direction)direction, e->first.kind = (enum nh_offence)kind;
+    return true;
+}
+
+static bool read_field(struct nh_trainer *t, const struct field *f, const char *text)
+{
+    void *p = (char *)t + f->at;
+    char *end;
+    if (!text || !*text)
+        return false;
+    switch (f->kind) {
+    case AN_INT: {
+        long n = strtol(text, &end, 10);
+        *(int *)p = (int)n;
+        return *end == '\0' && n >= 0 && n <= t->config->train.steps + (long)t->scaler.rule.window + t->scaler.rule.hysteresis;
+    }
+    case A_REAL:
+        *(double *)p = strtod(text, &end);
+        return *end == '\0';
+    case AN_EVENT:
+        return read_event(p, text, t->model->graph->n_sites);
+    }
+    return false;
+}
+
+/* ---- tensors ---- */
+
+static const char *const suffixes[] = {[NH_STATE_MASTER] = "", [NH_STATE_MOMENT_1] = ".m", [NH_STATE_MOMENT_2] = ".v"};
+enum { N_STATES = 3, NAME_SIZE = 40 };
+
+static void tensor_name(const struct nh_run *run, int param, int state, char name[NAME_SIZE])
+{
+    snprintf(name, NAME_SIZE, "%s%s", run->model.graph->params[param].name, suffixes[state]);
+}
+
+static enum nh_tensor_type tensor_type(const struct nh_run *run)
+{
+    return run->model.core->bits == 64 ? NH_TENSOR_F64 : NH_TENSOR_F32;
+}
+
+int nh_checkpoint_write(struct nh_run *run)
+{
+    const struct nh_graph *g = run->model.graph;
+    struct nh_tensor_out *tensors = calloc((size_t)g->n_params * N_STATES + 1, sizeof *tensors);
+    char(*names)[NAME_SIZE] = calloc((size_t)g->n_params * N_STATES + 1, sizeof *names);
+    struct nh_meta_out meta[1 + N_FIELDS + NH_TABLE_COUNT];
+    char texts[1 + N_FIELDS + NH_TABLE_COUNT][TEXT_SIZE];
+    long long bytes[NH_TABLE_COUNT];
+    size_t n = 0, m = 0;
+    char *path = nh_run_path(run, NH_CHECKPOINT);
+    int status = tensors && names ? nh_record_sync(run, bytes) : nh_fail(NH_FAILED, "out of memory for %s", path);
+    for (int p = 0; p < g->n_params && !status; p++)
+        for (int s = 0; s < N_STATES; s++) {
+            const void *numbers = run->model.core->state(run->model.exec, p, (enum nh_state)s);
+            if (!numbers)
+                continue;
+            tensor_name(run, p, s, names[n]);
+            tensors[n] = (struct nh_tensor_out){.name = names[n], .type = tensor_type(run), .numbers = numbers,
+                                                .shape = {2, {(size_t)g->params[p].rows, (size_t)g->params[p].cols}}};
+            n++;
+        }
+    meta[m++] = (struct nh_meta_out){"run", run->id};
+    for (int i = 0; i < N_FIELDS; i++, m++) {
+        write_field(&run->trainer, &fields[i], texts[m]);
+        meta[m] = (struct nh_meta_out){fields[i].name, texts[m]};
+    }
+    for (int t = 0; t < NH_TABLE_COUNT && !status; t++, m++) {
+        snprintf(texts[m], TEXT_SIZE, "%lld", bytes[t]);
+        meta[m] = (struct nh_meta_out){nh_tables[t].name, texts[m]};
+    }
+    if (!status)
+        status = nh_safetensors_write(path, tensors, n, meta, m);
+    free(tensors), free(names), free(path);
+    return status;
+}
+
+static int read_states(struct nh_run *run, const struct nh_safetensors *s)
+{
+    const struct nh_graph *g = run->model.graph;
+    int status = NH_OK;
+    for (int p = 0; p < g->n_params; p++)
+        for (int i = 0; i < N_STATES && !status; i++) {
+            void *to = run->model.core->state(run->model.exec, p, (enum nh_state)i);
+            char name[NAME_SIZE];
+            tensor_name(run, p, i, name);
+            if (to)
+                status = nh_safetensors_copy(s, name, tensor_type(run), to,
+                                             (size_t)g->params[p].rows * (size_t)g->params[p].cols);
+        }
+    return status;
+}
+
+int nh_checkpoint_read(struct nh_run *run, long long bytes[NH_TABLE_COUNT])
+{
+    struct nh_safetensors *s = NULL;
+    char *path = nh_run_path(run, NH_CHECKPOINT);
+    int status = nh_safetensors_open(&s, path);
+    const char *broken = NULL, *id = status ? NULL : nh_safetensors_meta(s, "run");
+    if (!status && (!id || strcmp(id, run->id) != 0))
+        broken = "run";
+    for (int i = 0; i < N_FIELDS && !status && !broken; i++)
+        if (!read_field(&run->trainer, &fields[i], nh_safetensors_meta(s, fields[i].name)))
+            broken = fields[i].name;
+    for (int t = 0; t < NH_TABLE_COUNT && !status && !broken; t++) {
+        const char *text = nh_safetensors_meta(s, nh_tables[t].name);
+        int end = 0;
+        if (!text || sscanf(text, "%lld%n", &bytes[t], &end) != 1 || text[end] || bytes[t] < 0)
+            broken = nh_tables[t].name;
+    }
+    if (broken)
+        status = nh_fail(NH_FAILED, "%s: '%s' of its metadata is missing or wrong; --force starts the run anew", path, broken);
+    if (!status)
+        status = read_states(run, s);
+    if (!status)
+        run->model.core->recast(run->model.exec);
+    nh_safetensors_close(s);
+    free(path);
+    return status;
+}

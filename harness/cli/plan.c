@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/** What a run would take: memory, operations, time. */
+#include "harness/cli/run.h"
+#include "harness/core/err.h"
+
+#include <cblas.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+bool nh_run_needs(const struct nh_config *c, bool shadow)
+{
+    for (int i = 0; nh_probes[i]; i++)
+        if (c->probes >> i & 1 && (shadow ? nh_probes[i]->needs_shadow : nh_probes[i]->needs_backward))
+            return true;
+    return false;
+}
+
+bool nh_run_needs_law(const struct nh_config *c)
+{
+    bool asked = false;
+    for (int i = 0; nh_probes[i]; i++)
+        asked |= (c->probes >> i & 1) && nh_probes[i]->needs_law;
+    return asked && c->layout->law_term;
+}
+
+/** Multiply-adds times 2 per second of single-threaded products, from a short trial. */
+static double product_rate(void)
+{
+    enum { N = 256, TRIALS = 8 };
+    float *a = calloc(3 * N * N, sizeof *a);
+    double best = (double)INFINITY;
+    if (!a)
+        abort();
+    for (int i = 0; i < TRIALS; i++) {
+        double start = nh_seconds();
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, N, N, N, 1, a, N, a + N * N, N, 0, a + 2 * N * N, N);
+        best = fmin(best, nh_seconds() - start);
+    }
+    free(a);
+    return 2.0 * N * N * N / best;
+}
+
+/** What --dry-run prints: memory of the models, and an estimate of the time. */
+static void estimate(const struct nh_run *run, const struct nh_graph *g, double bytes)
+{
+    const struct nh_config *c = &run->options.config;
+    double forward = nh_graph_flops(g), passes = run->backward ? 3 : 1;
+    for (int i = 0; nh_probes[i]; i++)
+        if (c->probes >> i & 1)
+            passes += nh_probes[i]->passes ? nh_probes[i]->passes(c) : 0;
+    /* three quarters of the rate of bare products is what forward and backward reach; docs/performance.md */
+    double time = passes * forward / (0.75 * product_rate() * c->threads);
+    time *= nh_core_for(g)->bits == 64 ? 2 : 1;
+    printf("parameters  %zu\noperations  %.4g in matrix products, forward; %.4g in all, probes included\nmemory      %.1f MiB\n"
+           "time        about %.1f s on %d threads\n", nh_graph_parameters(g), forward, passes * forward, bytes / 0x1p20, time,
+           c->threads);
+}
+
+/** Bytes that probes and the law take beside the model. */
+static double probe_memory(const struct nh_config *c, const struct nh_graph *g)
+{
+    enum { LAW_MATRICES = 8 };
+    double bytes = nh_run_needs_law(c) ? LAW_MATRICES * sizeof(double) * (double)g->seq * g->seq : 0;
+    for (int i = 0; nh_probes[i]; i++)
+        if (c->probes >> i & 1 && nh_probes[i]->memory)
+            bytes += nh_probes[i]->memory(c, g);
+    return bytes;
+}
+
+/** Refuses what cannot fit, before anything is allocated or written; with --dry-run tells what it would take. */
+int nh_run_plan(const struct nh_run *run)
+{
+    const struct nh_config *c = &run->options.config;
+    struct nh_config twin;
+    struct nh_graph *g = NULL, *t = NULL;
+    nh_config_shadow(&twin, c);
+    int status = nh_graph_build(&g, c, c->batch, c->seq, c->vocab);
+    double need = 0, have = (double)nh_memory_available();
+    if (!status)
+        need = (double)nh_model_memory(g, c->threads, run->backward) + probe_memory(c, g);
+    if (!status && nh_run_needs(c, true)) {
+        status = nh_graph_build(&t, &twin, c->batch, c->seq, c->vocab);
+        need += status ? 0 : (double)nh_model_memory(t, c->threads, false);
+    }
+    for (int i = 0; nh_probes[i] && !status; i++)
+        if (c->probes >> i & 1 && nh_probes[i]->refuse)
+            status = nh_probes[i]->refuse(c, g);
+    if (!status && c->dry_run)
+        estimate(run, g, need);
+    nh_graph_free(g), nh_graph_free(t);
+    if (!status && need > have)
+        return nh_fail(NH_FAILED, "this run needs %.1f GiB of memory and %.1f GiB are free; try a smaller --depth, --width, --batch or "
+                                  "--seq, or --probes none", need / 0x1p30, have / 0x1p30);
+    return status;
+}

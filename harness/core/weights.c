@@ -1,0 +1,420 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/** Weights between the steps: master weights, what the optimizer keeps, and the cast to what the products read. Every number has
+ *  one place in a fixed block, so that nothing depends on the thread count. */
+#include "harness/core/exec.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+enum { BLOCK = 4096, BLOCKS_OF_A_UNIT = 16 };
+
+static size_t param_size(const struct nh_param *p)
+{
+    return (size_t)p->rows * (size_t)p->cols;
+}
+
+static bool is_matrix(const struct nh_param *p)
+{
+    return p->rows > 1 && p->cols > 1;
+}
+
+/** A matrix of a branch: what Muon orthogonalises. */
+static bool is_hidden(const struct nh_graph *g, const struct nh_param *p)
+{
+    enum nh_sublayer s = g->sites[p->site].sublayer;
+    return is_matrix(p) && s != NH_SUB_EMBED && s != NH_SUB_FINAL;
+}
+
+static bool same_format(const struct nh_fmt *a, const struct nh_fmt *b)
+{
+    return a->exp_bits == b->exp_bits && a->man_bits == b->man_bits && a->has_inf == b->has_inf;
+}
+
+/** True where some weight is stored in another format than its master. */
+static bool apart(const struct nh_graph *g)
+{
+    for (int p = 0; p < g->n_params; p++)
+        if (!same_format(&g->fmt[g->params[p].role], &g->fmt[NH_ROLE_MASTER]))
+            return true;
+    return false;
+}
+
+size_t NH_T(nh_weights_memory)(const struct nh_graph *g)
+{
+    size_t copies = g->n_moments ? (size_t)g->n_moments + (apart(g) ? 1 : 0) + (g->sums_gradients ? 1 : 0) : 0;
+    return copies * g->n_weights;
+}
+
+bool NH_T(nh_weights_create)(struct nh_exec *x)
+{
+    const struct nh_graph *g = x->g;
+    if (!g->n_moments)
+        return true;
+    x->masters = apart(g) ? NH_T(nh_take)(g->n_weights, sizeof(real)) : x->weights;
+    x->grad_sum = g->sums_gradients ? NH_T(nh_take)(g->n_weights, sizeof(real)) : NULL;
+    bool ok = x->masters && (x->grad_sum || !g->sums_gradients);
+    for (int i = 0; i < g->n_moments && ok; i++) {
+        ok = (x->moments[i] = NH_T(nh_take)(g->n_weights, sizeof(real)));
+        if (ok)
+            memset(x->moments[i], 0, g->n_weights * sizeof(real));
+    }
+    return ok;
+}
+
+void NH_T(nh_weights_destroy)(struct nh_exec *x)
+{
+    if (x->masters != x->weights)
+        free(x->masters);
+    free(x->grad_sum), free(x->moments[0]), free(x->moments[1]);
+}
+
+/* ---- the cast of master weights, counted once a step ---- */
+
+/** Numbers [first, first + n) of a parameter while they are cast. */
+struct cast {
+    struct nh_counts counts;
+    struct nh_first offence;
+    int64_t bad;
+    int site, param;
+    size_t first;
+};
+
+static void hear(void *arg, size_t index, double before)
+{
+    struct cast *c = arg;
+    c->bad++;
+    if (!isfinite(before)) {
+        c->counts.propagated++;
+        return;
+    }
+    if (c->counts.overflow++ == 0)
+        c->offence = (struct nh_first){NH_OVERFLOW, c->site, (uint64_t)c->param, c->first + index, before};
+}
+
+/** Rounds w[0..n), which holds master weights, to the parameter's format in place. */
+static void cast(const struct nh_exec *x, struct cast *c, real *w, size_t n)
+{
+    struct nh_span span = nh_span_zero();
+    nh_round_real(&x->g->fmt[x->g->params[c->param].role], w, n, &span, hear, c);
+    struct nh_counts here = {.total = span.total, .underflow = span.underflow, .subnormal = span.subnormal, .max_abs = span.max_abs,
+                             .min_abs = span.min_abs};
+    nh_counts_add(&c->counts, &here);
+}
+
+static struct cast cast_begin(const struct nh_exec *x, int param, size_t first)
+{
+    return (struct cast){.counts = {.min_abs = (double)INFINITY}, .site = x->g->params[param].weight_site, .param = param,
+                         .first = first};
+}
+
+static void cast_end(struct nh_exec *x, const struct cast *c)
+{
+#pragma omp critical(nh_weights)
+    {
+        nh_counts_add(&x->param_counts[c->param], &c->counts);
+        x->bad_param[c->param] += c->bad;
+        struct nh_first *f = &x->param_first[c->param];
+        if (c->offence.kind != NH_NO_OFFENCE && (f->kind == NH_NO_OFFENCE || c->offence.index < f->index))
+            *f = c->offence;
+    }
+}
+
+static void forget_counts(struct nh_exec *x, int param)
+{
+    x->param_counts[param] = (struct nh_counts){.min_abs = (double)INFINITY};
+    x->param_first[param] = (struct nh_first){0};
+    x->bad_param[param] = 0;
+}
+
+void NH_T(nh_set_param)(struct nh_exec *x, int param, const double *w)
+{
+    const struct nh_param *p = &x->g->params[param];
+    size_t n = param_size(p);
+    real *to = weight_ptr(x, param);
+    struct cast c = cast_begin(x, param, 0), lost = c; /* lost: what does not even fit the master's format */
+    for (size_t i = 0; i < n; i++) {
+        double m = nh_round(&x->g->fmt[NH_ROLE_MASTER], w[i]);
+        to[i] = (real)m;
+        if (isinf(m) && isfinite(w[i]))
+            hear(&lost, i, w[i]);
+    }
+    if (x->masters && x->masters != x->weights)
+        memcpy(x->masters + p->offset, to, n * sizeof *to);
+    forget_counts(x, param);
+    cast(x, &c, to, n);
+    c.counts.propagated -= lost.counts.overflow, lost.bad = 0;
+    cast_end(x, &c);
+    cast_end(x, &lost);
+}
+
+void NH_T(nh_recast)(struct nh_exec *x)
+{
+    for (int p = 0; p < x->g->n_params; p++) {
+        size_t n = param_size(&x->g->params[p]);
+        real *to = weight_ptr(x, p);
+        if (x->masters != x->weights)
+            memcpy(to, x->masters + x->g->params[p].offset, n * sizeof *to);
+        forget_counts(x, p);
+        struct cast c = cast_begin(x, p, 0);
+        cast(x, &c, to, n);
+        cast_end(x, &c);
+    }
+}
+
+void *NH_T(nh_state)(struct nh_exec *x, int param, enum nh_state state)
+{
+    real *base = state == NH_STATE_MASTER ? x->masters : x->moments[state - NH_STATE_MOMENT_1];
+    return base ? base + x->g->params[param].offset : NULL;
+}
+
+/* ---- gradients ---- */
+
+static real *gradient(const struct nh_exec *x, int param)
+{
+    return (x->grad_sum ? x->grad_sum : x->wgrads) + x->g->params[param].offset;
+}
+
+/** Part of a parameter that one thread works on at a time. */
+struct part {
+    int param;
+    size_t first, n;
+};
+
+/** Cuts all parameters into parts; *count of them, to be freed. */
+static struct part *parts_of(const struct nh_graph *g, int *count)
+{
+    enum { SIZE = BLOCK * BLOCKS_OF_A_UNIT };
+    size_t n = 0;
+    for (int p = 0; p < g->n_params; p++)
+        n += (param_size(&g->params[p]) + SIZE - 1) / SIZE;
+    struct part *parts = malloc((n + 1) * sizeof *parts);
+    if (!parts)
+        abort(); /* some hundred bytes */
+    *count = 0;
+    for (int p = 0; p < g->n_params; p++) {
+        size_t size = param_size(&g->params[p]);
+        for (size_t i = 0; i < size; i += SIZE)
+            parts[(*count)++] = (struct part){p, i, size - i < SIZE ? size - i : SIZE};
+    }
+    return parts;
+}
+
+double NH_T(nh_weight_grad_sum_sq)(const struct nh_exec *x)
+{
+    int n;
+    struct part *parts = parts_of(x->g, &n);
+    double *sums = malloc(((size_t)n + 1) * sizeof *sums), sum = 0;
+    if (!sums)
+        abort();
+#pragma omp parallel for schedule(static) num_threads(x->threads)
+    for (int i = 0; i < n; i++) {
+        const real *g = gradient(x, parts[i].param) + parts[i].first;
+        double s = 0;
+#pragma omp simd reduction(+ : s)
+        for (size_t j = 0; j < parts[i].n; j++)
+            s += (double)g[j] * (double)g[j];
+        sums[i] = s;
+    }
+    for (int i = 0; i < n; i++)
+        sum += sums[i];
+    free(parts), free(sums);
+    return sum;
+}
+
+void NH_T(nh_accumulate)(struct nh_exec *x, bool first)
+{
+    int n;
+    struct part *parts = parts_of(x->g, &n);
+#pragma omp parallel for schedule(static) num_threads(x->threads)
+    for (int i = 0; i < n; i++) {
+        const real *g = wgrad_ptr(x, parts[i].param) + parts[i].first;
+        real *sum = gradient(x, parts[i].param) + parts[i].first;
+        for (size_t j = 0; j < parts[i].n; j++)
+            sum[j] = first ? g[j] : sum[j] + g[j];
+    }
+    free(parts);
+}
+
+/* ---- the optimizers ---- */
+
+static void round_moments(const struct nh_exec *x, real *m, size_t n)
+{
+    const struct nh_fmt *f = &x->g->fmt[NH_ROLE_MOMENT];
+    struct nh_span unused = nh_span_zero();
+    if (NH_REAL_BITS == 32 ? f->man_bits < 23 || f->exp_bits < 8 : f->man_bits < 52 || f->exp_bits < 11)
+        nh_round_real(f, m, n, &unused, NULL, NULL);
+}
+
+/** w = (1 - lr decay) w - step for numbers [first, first + n), n at most BLOCK, and their cast. */
+static uint64_t move_weights(struct nh_exec *x, struct cast *c, size_t first, const real *step, size_t n, const struct nh_update *u)
+{
+    const struct nh_param *p = &x->g->params[c->param];
+    const struct nh_fmt *master = &x->g->fmt[NH_ROLE_MASTER];
+    real keep = is_matrix(p) ? (real)(1 - u->lr * u->weight_decay) : 1;
+    real *w = x->masters + p->offset + first, *stored = x->weights + p->offset + first, before[BLOCK];
+    struct nh_span unused = nh_span_zero();
+    uint64_t changed = 0;
+    memcpy(before, stored, n * sizeof *before);
+#pragma omp simd
+    for (size_t i = 0; i < n; i++)
+        w[i] = keep * w[i] - step[i];
+    if (master->man_bits < 23 || master->exp_bits < 8)
+        nh_round_real(master, w, n, &unused, NULL, NULL);
+    if (w != stored)
+        memcpy(stored, w, n * sizeof *stored);
+    c->first = first;
+    cast(x, c, stored, n);
+    for (size_t i = 0; i < n; i++)
+        changed += stored[i] != before[i];
+    return changed;
+}
+
+/** Loshchilov and Hutter, arXiv:1711.05101, algorithm 2: m = b1 m + (1-b1) g, v = b2 v + (1-b2) g^2,
+ *  step = lr m/(1-b1^t) / (sqrt(v/(1-b2^t)) + eps). */
+static void adamw(const struct nh_exec *x, int param, size_t first, real *step, size_t n, const struct nh_update *u)
+{
+    size_t at = x->g->params[param].offset + first;
+    const real *g = gradient(x, param) + first;
+    real *m = x->moments[0] + at, *v = x->moments[1] + at;
+    real b1 = (real)u->beta1, b2 = (real)u->beta2, c1 = (real)(1 - u->beta1), c2 = (real)(1 - u->beta2);
+    real factor = (real)u->factor, eps = (real)u->eps;
+    real rate = (real)(u->lr / (1 - pow(u->beta1, u->step))), unbias = (real)(1 / sqrt(1 - pow(u->beta2, u->step)));
+#pragma omp simd
+    for (size_t i = 0; i < n; i++) {
+        real d = factor * g[i];
+        m[i] = b1 * m[i] + c1 * d;
+        v[i] = b2 * v[i] + c2 * d * d;
+    }
+    round_moments(x, m, n), round_moments(x, v, n);
+#pragma omp simd
+    for (size_t i = 0; i < n; i++)
+        step[i] = rate * m[i] / (unbias * r_sqrt(v[i]) + eps);
+}
+
+/** Momentum as in torch.optim.SGD: m = mu m + g, step = lr m. */
+static void sgd(const struct nh_exec *x, int param, size_t first, real *step, size_t n, const struct nh_update *u)
+{
+    const real *g = gradient(x, param) + first;
+    real *m = x->moments[0] + x->g->params[param].offset + first;
+    real mu = (real)u->momentum, factor = (real)u->factor, lr = (real)u->lr;
+#pragma omp simd
+    for (size_t i = 0; i < n; i++)
+        m[i] = mu * m[i] + factor * g[i];
+    round_moments(x, m, n);
+#pragma omp simd
+    for (size_t i = 0; i < n; i++)
+        step[i] = lr * m[i];
+}
+
+static void product(bool tb, int m, int n, int k, real alpha, const real *a, const real *b, real beta, real *c)
+{
+    cblas_gemm_real(CblasRowMajor, CblasNoTrans, tb ? CblasTrans : CblasNoTrans, m, n, k, alpha, a, k, b, tb ? k : n, beta, c, n);
+}
+
+/** Newton-Schulz: u (rows x cols, rows <= cols) becomes nearly the orthogonal factor of its polar decomposition. Five steps of
+ *  X = a X + (b A + c A^2) X with A = X X^T. room: 2 rows^2 + rows cols numbers. */
+static void orthogonalise(real *u, int rows, int cols, real *room)
+{
+    const real a = (real)3.4445, b = (real)-4.7750, c = (real)2.0315;
+    size_t n = (size_t)rows * (size_t)cols, square = (size_t)rows * (size_t)rows;
+    real *gram = room, *poly = gram + square, *next = poly + square;
+    double sq = 0;
+    for (size_t i = 0; i < n; i++)
+        sq += (double)u[i] * (double)u[i];
+    real scale = (real)(1 / (sqrt(sq) + 1e-7));
+    for (size_t i = 0; i < n; i++)
+        u[i] *= scale;
+    for (int k = 0; k < 5; k++) {
+        product(true, rows, rows, cols, 1, u, u, 0, gram);
+        memcpy(poly, gram, square * sizeof *poly);
+        product(false, rows, rows, rows, c, gram, gram, b, poly);
+        memcpy(next, u, n * sizeof *next);
+        product(false, rows, cols, rows, 1, poly, u, a, next);
+        memcpy(u, next, n * sizeof *u);
+    }
+}
+
+static void transpose(const real *from, int rows, int cols, real *to)
+{
+    for (size_t r = 0; r < (size_t)rows; r++)
+        for (size_t c = 0; c < (size_t)cols; c++)
+            to[c * (size_t)rows + r] = from[r * (size_t)cols + c];
+}
+
+/** Muon (Jordan et al. 2024, KellerJordan/Muon) with the step size of arXiv:2502.16982, equation 4, which brings it to the RMS of
+ *  AdamW's: m = mu m + g, step = 0.2 sqrt(max(rows, cols)) lr NS(g + mu m), for every matrix of a parameter by itself. */
+static uint64_t muon(struct nh_exec *x, int param, int row0, int rows, const struct nh_update *u)
+{
+    const struct nh_param *p = &x->g->params[param];
+    int cols = p->cols, small = rows < cols ? rows : cols, large = rows < cols ? cols : rows;
+    size_t first = (size_t)row0 * (size_t)cols, n = (size_t)rows * (size_t)cols;
+    const real *g = gradient(x, param) + first;
+    real *m = x->moments[0] + p->offset + first;
+    real *room = malloc((3 * n + 2 * (size_t)small * (size_t)small) * sizeof *room), *step = room + n;
+    if (!room)
+        abort(); /* a small part of what the model has just been given */
+    real mu = (real)u->momentum, factor = (real)u->factor;
+    for (size_t i = 0; i < n; i++)
+        m[i] = mu * m[i] + factor * g[i];
+    round_moments(x, m, n);
+    for (size_t i = 0; i < n; i++)
+        room[i] = factor * g[i] + mu * m[i];
+    if (rows > cols)
+        transpose(room, rows, cols, step);
+    else
+        memcpy(step, room, n * sizeof *step);
+    orthogonalise(step, small, large, step + n);
+    if (rows > cols)
+        transpose(step, small, large, room);
+    else
+        memcpy(room, step, n * sizeof *room);
+    real rate = (real)(0.2 * sqrt(large) * u->lr);
+    for (size_t i = 0; i < n; i++)
+        room[i] *= rate;
+    struct cast c = cast_begin(x, param, first);
+    uint64_t changed = 0;
+    for (size_t i = 0; i < n; i += BLOCK)
+        changed += move_weights(x, &c, first + i, room + i, n - i < BLOCK ? n - i : BLOCK, u);
+    cast_end(x, &c);
+    free(room);
+    return changed;
+}
+
+static uint64_t muon_matrices(struct nh_exec *x, const struct nh_update *u)
+{
+    uint64_t changed = 0;
+#pragma omp parallel for schedule(dynamic) num_threads(x->threads) reduction(+ : changed)
+    for (int p = 0; p < x->g->n_params; p++) {
+        const struct nh_param *q = &x->g->params[p];
+        for (int i = 0, row = 0; i < q->n_parts && is_hidden(x->g, q); row += q->part[i++].rows)
+            changed += muon(x, p, row, q->part[i].rows, u);
+    }
+    return changed;
+}
+
+uint64_t NH_T(nh_update_weights)(struct nh_exec *x, const struct nh_update *u)
+{
+    const struct nh_graph *g = x->g;
+    bool by_muon = u->optimizer == NH_OPTIMIZER_MUON;
+    int n;
+    struct part *parts = parts_of(g, &n);
+    assert(g->n_moments);
+    for (int p = 0; p < g->n_params; p++)
+        forget_counts(x, p);
+    uint64_t changed = by_muon ? muon_matrices(x, u) : 0;
+#pragma omp parallel for schedule(static) num_threads(x->threads) reduction(+ : changed)
+    for (int i = 0; i < n; i++) {
+        if (by_muon && is_hidden(g, &g->params[parts[i].param]))
+            continue;
+        struct cast c = cast_begin(x, parts[i].param, parts[i].first);
+        real step[BLOCK];
+        for (size_t k = 0; k < parts[i].n; k += BLOCK) {
+            size_t first = parts[i].first + k, size = parts[i].n - k < BLOCK ? parts[i].n - k : BLOCK;
+            (u->optimizer == NH_OPTIMIZER_SGD ? sgd : adamw)(x, parts[i].param, first, step, size, u);
+            changed += move_weights(x, &c, first, step, size, u);
+        }
+        cast_end(x, &c);
+    }
+    free(parts);
+    return changed;
+}
