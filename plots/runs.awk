@@ -128,6 +128,28 @@ function group(r, x,    j, g) {
     return g
 }
 
+# Takes note in left_out[RUN] of the runs that are not drawn: depth is `all`, a number of layers, or `deepest`: of runs that
+# differ in depth alone the deepest.
+function choose_depth(depth,    i, j, r, most, alike) {
+    for (i = 1; i <= n_all_runs; i++) {
+        r = run[i]
+        for (j = 1; j <= nkeys; j++)
+            if (key[j] != "depth")
+                alike[r] = alike[r] SUBSEP of(r, key[j])
+        if (of(r, "depth") + 0 > most[alike[r]])
+            most[alike[r]] = of(r, "depth") + 0
+    }
+    for (i = 1; i <= n_all_runs; i++) {
+        r = run[i]
+        if (depth == "deepest" ? of(r, "depth") + 0 < most[alike[r]] : depth != "all" && of(r, "depth") != depth) {
+            left_out[r] = 1
+            n_left_out++
+        }
+    }
+    if (n_left_out && n_left_out == n_all_runs)
+        fail("no run has depth " depth)
+}
+
 # How a key's value is written in a legend; "" where it need not be.
 function key_text(c, v) {
     if (v == "" || (c == "stream" && v == 0))

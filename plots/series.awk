@@ -2,6 +2,7 @@
 # series.awk -v x=COLUMN -v y='COLUMN...' -v by='COLUMN...' [-v SETTING=VALUE]... data.csv: rows to lines of a plot; behind
 # csv.awk and runs.awk. Settings:
 #   step=last|all|NUMBER   only the last step of each run, every step, or one
+#   depth=deepest|all|NUMBER   of runs that differ in depth alone the deepest, every run, or those of one depth
 #   where='COLUMN VALUE...'  only rows of these values; `layer last` is layer L, `sublayer last` the last one of a layer;
 #                          stream and direction are asked for only where there is such a column
 #   panel=COLUMN           a panel for each value of this column
@@ -106,6 +107,7 @@ BEGIN {
     close(file)
     csv_line[file] = 0
     tell_apart(x)
+    choose_depth(depth == "" ? "all" : depth)
     by_run = of(run[1], x) != "" && x != "seed"
 
     # Pass 2: sums.
@@ -115,7 +117,7 @@ BEGIN {
         t = "step" in column ? field[column["step"]] + 0 : 0
         if (step == "last" || step == "" ? t != last_step[r] : step != "all" && t != step + 0)
             continue
-        if (!wanted(r))
+        if (r in left_out || !wanted(r))
             continue
         any_row = 1
         ends = final == "apart" && field[column["sublayer"]] == "final"
@@ -378,6 +380,7 @@ BEGIN {
         t = v
     }
     about = about_runs() (x == "step" || step == "all" ? "" : n_steps > 1 ? ", last step of each run" : t > 0 ? ", step " t : "") \
+        (depth == "deepest" && n_left_out ? ", deepest runs" : "") \
         (points_only ? "" : n_runs > 1 ? ", " (spread == "" ? "mean and range of " : "") (least_runs < n_runs ? least_runs " to " : "") n_runs " seeds" spread : \
         n_seeds == 1 && seed != "" && x != "seed" ? ", seed " seed : "")
     print "about = " gp(substr(about, 3)) >out

@@ -65,23 +65,11 @@ BEGIN {
     if (n_all_runs == 0)
         fail("the results have no row of direction " direction)
     tell_apart("")
+    choose_depth(depth)
     for (i = 1; i <= n_all_runs; i++) {
         r = run[i]
-        g = ""
-        for (j = 1; j <= nkeys; j++) {
-            if (key[j] != "depth")
-                g = g SUBSEP of(r, key[j])
-        }
-        alike[r] = g
-        if (of(r, "depth") + 0 > deepest[g])
-            deepest[g] = of(r, "depth") + 0
-    }
-    for (i = 1; i <= n_all_runs; i++) {
-        r = run[i]
-        if (depth == "deepest" ? of(r, "depth") + 0 < deepest[alike[r]] : depth != "all" && of(r, "depth") != depth) {
-            left_out++
+        if (r in left_out)
             continue
-        }
         drawn[r] = 1
         v = of(r, "seed")
         n_seeds += !(v in seeds)
@@ -104,8 +92,6 @@ BEGIN {
         if (++runs[panel_of[p]] > n_runs)
             n_runs = runs[panel_of[p]]
     }
-    if (!panels)
-        fail("no run has depth " depth)
     if (panels > most_panels)
         fail(panels " kinds of runs do not fit on a page (at most " most_panels "); give fewer, or choose with --set depth=")
 
@@ -283,7 +269,7 @@ BEGIN {
         t = v
     }
     about = about_runs() (n_steps > 1 ? ", last step of each run" : t > 0 ? ", step " t : "") \
-        (depth == "deepest" && left_out ? ", deepest runs" : "") \
+        (depth == "deepest" && n_left_out ? ", deepest runs" : "") \
         (n_runs > 1 ? ", worst of " n_runs " seeds" : n_seeds == 1 && seed != "" ? ", seed " seed : "")
     print "about = " gp(substr(about, 3)) >out
     close(out)
@@ -303,7 +289,7 @@ function mark(i, what_,    v) {
     if (what_ == "passed")
         return i in passed && !(i in over) ? 1 : ""
     if (what_ == "only_zeros")
-        return i in only_zeros && !(i in cell) && !(i in over) ? 1 : ""
+        return i in only_zeros && !(i in cell) && !(i in over) && !(i in passed) ? 1 : ""
     if (!(i in cell) || (what != "overflow" && i in over))
         return ""
     if (what_ == "text")

@@ -2,21 +2,25 @@
 # What all figures share. plots/plot sets `out`, the file to write; its ending picks the terminal. A figure that needs more
 # room than the usual page sets `tall` (times the usual height) and loads this file again.
 set encoding utf8
-# Markers of one size in all terminals.
+# Markers and dashes of one size in all terminals; key_row: height of a line of the legend, in pages of the usual height.
 point = 1
+dash_of_theory = '(8, 6)'
+key_row = 0.038
 if (!exists('tall')) {
     tall = 1
 }
 set output
 if (out[strlen(out)-3:] eq '.svg') {
     point = 0.65
+    key_row = 0.05
     set terminal svg size 900,540*tall font 'sans,15' background 'white' noenhanced
 }
 if (out[strlen(out)-3:] eq '.png') {
-    set terminal pngcairo size 1350,810*tall font 'sans,17' linewidth 1.5 noenhanced
+    dash_of_theory = '(12, 9)'
+    set terminal pngcairo size 1350,810*tall font 'sans,17' linewidth 1.5 dashlength 0.7 noenhanced
 }
 if (out[strlen(out)-3:] eq '.pdf') {
-    set terminal pdfcairo size 6.5,3.9*tall font 'sans,11' pointscale 0.6 noenhanced
+    set terminal pdfcairo size 6.5,3.9*tall font 'sans,11' pointscale 0.45 noenhanced
 }
 set output out
 
@@ -33,8 +37,9 @@ dash(i, variant) = dashes[((i - 1) / 8 + variant - 1) % 5 + 1]
 
 set border 3 linewidth 0.8 linecolor rgb '#404040'
 set tics nomirror out scale 0.6
+set format '%g'
 set grid ytics linetype 1 linewidth 0.5 linecolor rgb '#e0e0e0'
-set key outside right top vertical Left reverse samplen 2.5 spacing 1.15 noenhanced
+set key outside right top vertical Left reverse samplen 4 spacing 1.15 noenhanced
 set title noenhanced offset 0,-0.3
 
 # Tics of a logarithmic axis from `low` to `high`, for `set xtics` or `set ytics`: several to a decade where decades are few.

@@ -67,6 +67,9 @@ static int attention_only(const struct nh_options *o)
                        : nh_options_given(o, "pb-relax")    ? "pb-relax"
                        : nh_options_given(o, "softmax-grad") ? "softmax-grad"
                        : nh_options_given(o, "window")      ? "window"
+                       : nh_options_given(o, "heads")       ? "heads"
+                       : nh_options_given(o, "kv-heads")    ? "kv-heads"
+                       : nh_options_given(o, "theta")       ? "theta"
                                                             : NULL;
     if (idle)
         return nh_fail(NH_USAGE, "--%s has no effect with --branches ffn, which has no attention; leave one out", idle);
@@ -102,6 +105,50 @@ static int rotation(const struct nh_options *o)
     if (o->config.pos == NH_POS_ROPE || !nh_options_given(o, "theta"))
         return NH_OK;
     return nh_fail(NH_USAGE, "--theta has no effect without rotation; leave it out or use --pos rope");
+}
+
+/* How many norms there are in the model, those inside its branches too. */
+static int count_norms(const struct nh_config *c, int *n)
+{
+    struct nh_graph *g;
+    const int status = nh_graph_build(&g, c, 1, 1, 1);
+    if (status)
+        return status;
+    *n = 0;
+    for (int r = 0; r < g->n_recs; r++)
+        *n += g->recs[r].op == NH_OP_NORM;
+    nh_graph_free(g);
+    return NH_OK;
+}
+
+static int norms(const struct nh_options *o)
+{
+    const char *idle = nh_options_given(o, "norm")         ? "norm"
+                       : nh_options_given(o, "eps")        ? "eps"
+                       : nh_options_given(o, "norm-stats") ? "norm-stats"
+                       : nh_options_given(o, "norm-cast")  ? "norm-cast"
+                                                           : NULL;
+    int n = 0, status = idle ? count_norms(&o->config, &n) : NH_OK;
+    if (status || !idle || n > 0)
+        return status;
+    return nh_fail(NH_USAGE, "--%s has no effect in the layout %s, which has no norm; leave it out", idle,
+                   o->config.layout->name);
+}
+
+static int qk_norm(const struct nh_options *o)
+{
+    if (!o->config.qk_norm)
+        return NH_OK;
+    struct nh_config own = o->config;
+    own.qk_norm = false;
+    int with = 0, without = 0, status = count_norms(&o->config, &with);
+    if (!status)
+        status = count_norms(&own, &without);
+    if (status || with > without)
+        return status;
+    return nh_fail(NH_USAGE,
+                   "--qk-norm has no effect in the layout %s, which norms queries and keys by itself; leave it out",
+                   own.layout->name);
 }
 
 static bool has_post_norm(const struct nh_layout *layout, int depth, const double *knobs)
@@ -183,7 +230,8 @@ static int relax(const struct nh_options *o)
 {
     if (!nh_options_given(o, "pb-relax") || !o->config.pb_relax || !o->config.scale_after)
         return NH_OK;
-    return nh_fail(NH_USAGE, "--pb-relax divides queries before the product, --score-scale after scales behind it; leave one out");
+    return nh_fail(
+        NH_USAGE, "--pb-relax divides queries before the product, --score-scale after scales behind it; leave one out");
 }
 
 /* Norms on the stream and on branches alone are relaxed. */
@@ -204,15 +252,18 @@ static int scaler(const struct nh_options *o)
 {
     if (!o->config.train.scale_window || nh_policy_scaler(&o->config).window)
         return NH_OK;
-    return nh_fail(NH_USAGE, "--scale-window has no effect, as the loss scale is fixed; leave it out, or use --loss-scale auto with "
-                             "--dtype fp16");
+    return nh_fail(
+        NH_USAGE,
+        "--scale-window has no effect, as the loss scale is fixed; leave it out, or use --loss-scale auto with "
+        "--dtype fp16");
 }
 
 static int training_cotangent(const struct nh_options *o)
 {
     if (!o->config.cotangent_random || !o->config.train.steps)
         return NH_OK;
-    return nh_fail(NH_USAGE, "--cotangent random and --steps exclude each other: training follows the loss; leave one out");
+    return nh_fail(NH_USAGE,
+                   "--cotangent random and --steps exclude each other: training follows the loss; leave one out");
 }
 
 /* Roles that have an option of their own. */
@@ -228,8 +279,8 @@ static int roles(const struct nh_options *o)
 int nh_options_conflicts(const struct nh_options *o)
 {
     static int (*const checks[])(const struct nh_options *) = {
-        attention_only, ffn_only, heads,     kv_heads, rotation, hidden_width, post_gain, images, cotangent, jacobian,
-        relax,          norm_relax, roles,  scaler,   training_cotangent,
+        attention_only, ffn_only, heads,      kv_heads, rotation, hidden_width, norms,  qk_norm,            post_gain,
+        images,         cotangent, jacobian,  relax,    norm_relax, roles,      scaler, training_cotangent,
     };
     int status = NH_OK;
     for (size_t i = 0; !status && i < sizeof checks / sizeof *checks; i++)

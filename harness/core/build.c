@@ -225,7 +225,7 @@ static nh_val attention(struct nh_builder *b, nh_val x, const struct nh_inner *i
                         NH_ROLE_MATMUL_OUT);
     nh_val q = nh_graph_view(b->g, all, 0, dq), k = nh_graph_view(b->g, all, dq, dkv);
     nh_val v = nh_graph_view(b->g, all, dq + dkv, dkv);
-    if (c->qk_norm || inner->norm_qkv || inner->cosine > 0) { /* --qk-norm adds nothing where the layout norms them itself */
+    if (c->qk_norm || inner->norm_qkv || inner->cosine > 0) {
         /* cosine attention: rows of RMS 1 have q.k = dh cos(q, k); the factor goes with q, where it is trained */
         double start = inner->cosine > 0 ? inner->cosine / sqrt(dh) : 1;
         q = norm_heads(b, q, dh, start, "attn.q_norm", NH_SITE_QK_NORM);

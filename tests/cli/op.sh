@@ -384,9 +384,10 @@ def embedding():
     r = op('embed', {'tokens': ([2, 2], [1, 0, 0, 2], 'I64'), 'weight': ([3, 2], [1, 2, 3, 4, 5, 6])})
     assert r.shape == [2, 2, 2]
     equal(r.y, [3, 4, 1, 2, 1, 2, 5, 6])
-    for dtype, scale in ('bf16', 55.5), ('fp16', 55.4375):
-        r = op(f'embed --dtype {dtype} --embed-scale sqrt', {'tokens': ([1], [0], 'I32'), 'weight': ([1, 3072], [1] * 3072)})
-        equal(r.y, [scale] * 3072)
+    for dtype, one, more in ('bf16', 55.5, 56), ('fp16', 55.4375, 55.875): # unrounded sqrt(3072) gives 55.75 and 55.84375
+        r = op(f'embed --dtype {dtype} --embed-scale sqrt',
+               {'tokens': ([2], [0, 1], 'I32'), 'weight': ([2, 3072], [1] * 3072 + [1 + 2 ** -7] * 3072)})
+        equal(r.y, [one] * 3072 + [more] * 3072)
 
 
 @case

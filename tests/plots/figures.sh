@@ -141,6 +141,32 @@ grep -e ^run -e ',8,fp16' "$data/power.csv" >one-depth.csv
 plot depth-law one-depth.csv -o one-depth.svg
 says one-depth.svg a b c
 
+# Of runs that differ in depth the deepest, or as asked. A name that does not fit into a panel is left out of its sentence.
+python3 - "$data/layers.csv" >long.csv <<'EOF'
+import csv, sys
+rows = list(csv.reader(open(sys.argv[1], newline='')))
+at = {name: i for i, name in enumerate(rows[0])}
+out = [rows[0]]
+for depth, name in (6, ''), (8, ''), (8, ' of a name that is too long for a panel'):
+    for r in rows[1:]:
+        out.append([*r])
+        out[-1][at['run']] += str(depth) + str(len(name))
+        out[-1][at['layout']] += name
+        out[-1][at['depth']] = depth
+csv.writer(sys.stdout, lineterminator='\n').writerows(out)
+EOF
+for figure in growth gradient jacobian; do
+    plot "$figure" long.csv -o long.svg
+    grep -q 'L = 8, fp16, .*, deepest runs' long.svg || die "$figure does not draw the deepest runs"
+    plot "$figure" long.csv --set depth=all -o long.svg
+    grep -q '>no-norm, L 6' long.svg || die "$figure does not draw all depths"
+    plot "$figure" long.csv --set depth=6 -o long.svg
+    ! grep -q 'L [= ]*8' long.svg || die "$figure draws another depth"
+    refuses 1 'no run has depth 4' "$figure" long.csv --set depth=4
+done
+plot jacobian long.csv -o long.svg
+says long.svg 'no-norm: inf' inf
+
 # Two streams, the second one thinner; one block a layer.
 plot growth "$data/streams.csv" -o streams.svg
 says streams.svg residual 'residual, stream 1' theory
@@ -161,6 +187,7 @@ says bwd.svg 'a – first overflow: layer 2, ffn ffn_in'
 grep -e ^run -e ',b,' "$data/sites.csv" >healthy.csv
 plot overflow healthy.csv -o healthy.svg
 says healthy.svg 'No overflow at any site, forward' 'b – no overflow in 31000 values' 'L = 3, e4m10, init unit, seed 0'
+silent headroom.svg 'white: only zeros'
 says headroom.svg 'a – first overflow: layer 2, attn residual' 'b – least: 9.5 bits, layer 3, attn residual' 11.4 overflow
 plot headroom healthy.csv --set direction=bwd -o healthy.svg
 says healthy.svg 'white: only zeros'
@@ -179,6 +206,10 @@ plot curve "$data/../csv/sweep_with_diverged.csv" --set x=seed --set y=final_los
 says sweep.svg 'pre: nan in 2 of 4 runs'
 plot curve "$data/../csv/mixed_gap.csv" --set x=layer -o gap.svg
 says gap.svg rms 'rms: nan'
+"$root/plots/plot" curve "$data/../csv/all_nan.csv" --set x=step --set y=loss -o all.svg >stdout 2>stderr || die "no figure of nan alone"
+[ "$(cat stderr)" = 'plot: warning: column loss has no finite value' ] || die "a figure of nan alone says: $(cat stderr)"
+whole all.svg
+says all.svg 'loss: nan'
 plot curve "$data/layers.csv" --set x=rms --set y=grad_rms --set log=xy -o points.svg
 says points.svg 'grad_rms by rms' 'no-norm: inf'
 plot curve "$data/sites.csv" --set file=sites --set x=layer --set y=headroom_bits --set by=layout,site --set sublayer=attn -o sites.svg
