@@ -106,6 +106,10 @@ static const struct nh_option options[] = {
      .choices = WORDS("after-gain", "before-gain"),
      .help = "where a norm's result is rounded"},
 
+    {.name = "softmax-grad", .kind = &nh_value_either, AT(softmax_stored), .start = "exact",
+     .choices = WORDS("exact", "stored"),
+     .help = "the softmax's derivative takes probabilities before or after they were rounded"},
+
     {.group = "Start", .name = "init", .kind = &nh_value_choice, AT(init), .start = "unit",
      .choices = nh_init_names,
      .help = "recipe of the weights"},

@@ -28,6 +28,11 @@ static int row_block(int rows)
     return (rows + units - 1) / units;
 }
 
+static bool is_wide(const struct nh_fmt *f)
+{
+    return f->man_bits >= 23 && f->exp_bits >= 8;
+}
+
 struct nh_graph *nh_graph_new(const struct nh_config *config, int batch, int seq, int vocab)
 {
     struct nh_graph *g = calloc(1, sizeof *g);
@@ -43,6 +48,7 @@ struct nh_graph *nh_graph_new(const struct nh_config *config, int batch, int seq
         g->n_moments = config->train.optimizer == NH_OPTIMIZER_SGD ? 1 : 2;
     g->sums_gradients = config->train.grad_accum > 1;
     nh_policy_formats(config, g->fmt);
+    g->softmax_narrow = !is_wide(&g->fmt[NH_ROLE_SOFTMAX]);
     nh_fmt_parse(&g->fp32, nh_fmt_wide(&config->dtype) ? "fp64" : "fp32");
     g->exit_value = g->logits = g->nll = -1;
     return g;
@@ -62,14 +68,17 @@ int nh_graph_site(struct nh_graph *g, int layer, enum nh_sublayer sublayer, enum
         if (g->sites[i].name == name)
             return i;
     int s = PUSH(g->sites, g->n_sites);
-    g->sites[s] = (struct nh_site){layer, sublayer, name, role, role};
+    g->sites[s] = (struct nh_site){layer, sublayer, name, role, false, role};
     return s;
 }
 
 nh_val nh_graph_value(struct nh_graph *g, int cols, int site, enum nh_role role)
 {
     int v = PUSH(g->values, g->n_values);
-    g->sites[site].role = role;
+    struct nh_site *s = &g->sites[site];
+    if (!s->stored || g->fmt[role].max < g->fmt[s->role].max)
+        s->role = role;
+    s->stored = true;
     g->values[v] = (struct nh_value){.cols = cols, .ld = cols, .base = v, .rec = -1, .site = site, .role = role};
     return v;
 }
@@ -125,16 +134,13 @@ void nh_graph_close(struct nh_graph *g)
         } else if (rec->op == NH_OP_XENT) {
             rec->aux = g->n_aux; /* maximum and sum of a row */
             g->n_aux += 2 * (size_t)g->rows;
+        } else if (rec->op == NH_OP_RELAX) {
+            rec->aux = g->n_aux++; /* c */
         }
     }
     free(used);
     for (int v = 0; v < g->n_values; v++)
         g->values[v].rec = g->values[g->values[v].base].rec;
-}
-
-static bool is_wide(const struct nh_fmt *f)
-{
-    return f->man_bits >= 23 && f->exp_bits >= 8;
 }
 
 const struct nh_fmt *nh_grad_fmt(const struct nh_graph *g, enum nh_role role)

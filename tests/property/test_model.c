@@ -125,6 +125,9 @@ static const struct {
     {FIVE_BLOCKS
      "--depth 2 --width 16 --kv-heads 2 --dtype fp16 --accum dtype --norm-stats dtype --ffn swiglu --qk-norm",
      false},
+    {FIVE_BLOCKS "--depth 2 --width 16 --dtype fp16 --policy all-half --roles norm-in=bf16 --pb-relax=layer --ln-relax=3 "
+                 "--softcap 5 --z-loss 0.01 --embed-shrink 0.1",
+     false},
 };
 
 START_TEST(threads_move_bits)
