@@ -61,16 +61,16 @@ static int attention_only(const struct nh_options *o)
     const struct nh_config *c = &o->config;
     if (has_attention(c))
         return NH_OK;
-    const char *idle = c->qk_zero                           ? "qk-init 0"
-                       : c->qk_norm                         ? "qk-norm"
-                       : nh_options_given(o, "score-scale") ? "score-scale"
-                       : nh_options_given(o, "pb-relax")    ? "pb-relax"
+    const char *idle = c->qk_zero                            ? "qk-init 0"
+                       : c->qk_norm                          ? "qk-norm"
+                       : nh_options_given(o, "score-scale")  ? "score-scale"
+                       : nh_options_given(o, "pb-relax")     ? "pb-relax"
                        : nh_options_given(o, "softmax-grad") ? "softmax-grad"
-                       : nh_options_given(o, "window")      ? "window"
-                       : nh_options_given(o, "heads")       ? "heads"
-                       : nh_options_given(o, "kv-heads")    ? "kv-heads"
-                       : nh_options_given(o, "theta")       ? "theta"
-                                                            : NULL;
+                       : nh_options_given(o, "window")       ? "window"
+                       : nh_options_given(o, "heads")        ? "heads"
+                       : nh_options_given(o, "kv-heads")     ? "kv-heads"
+                       : nh_options_given(o, "theta")        ? "theta"
+                                                             : NULL;
     if (idle)
         return nh_fail(NH_USAGE, "--%s has no effect with --branches ffn, which has no attention; leave one out", idle);
     return NH_OK;
@@ -107,8 +107,8 @@ static int rotation(const struct nh_options *o)
     return nh_fail(NH_USAGE, "--theta has no effect without rotation; leave it out or use --pos rope");
 }
 
-/* How many norms there are in the model, those inside its branches too. */
-static int count_norms(const struct nh_config *c, int *n)
+/* How often an operation stands on the tape of the model. */
+static int count(const struct nh_config *c, enum nh_op op, int *n)
 {
     struct nh_graph *g;
     const int status = nh_graph_build(&g, c, 1, 1, 1);
@@ -116,7 +116,7 @@ static int count_norms(const struct nh_config *c, int *n)
         return status;
     *n = 0;
     for (int r = 0; r < g->n_recs; r++)
-        *n += g->recs[r].op == NH_OP_NORM;
+        *n += g->recs[r].op == op;
     nh_graph_free(g);
     return NH_OK;
 }
@@ -128,7 +128,7 @@ static int norms(const struct nh_options *o)
                        : nh_options_given(o, "norm-stats") ? "norm-stats"
                        : nh_options_given(o, "norm-cast")  ? "norm-cast"
                                                            : NULL;
-    int n = 0, status = idle ? count_norms(&o->config, &n) : NH_OK;
+    int n = 0, status = idle ? count(&o->config, NH_OP_NORM, &n) : NH_OK;
     if (status || !idle || n > 0)
         return status;
     return nh_fail(NH_USAGE, "--%s has no effect in the layout %s, which has no norm; leave it out", idle,
@@ -141,9 +141,9 @@ static int qk_norm(const struct nh_options *o)
         return NH_OK;
     struct nh_config own = o->config;
     own.qk_norm = false;
-    int with = 0, without = 0, status = count_norms(&o->config, &with);
+    int with = 0, without = 0, status = count(&o->config, NH_OP_NORM, &with);
     if (!status)
-        status = count_norms(&own, &without);
+        status = count(&own, NH_OP_NORM, &without);
     if (status || with > without)
         return status;
     return nh_fail(NH_USAGE,
@@ -230,40 +230,35 @@ static int relax(const struct nh_options *o)
 {
     if (!nh_options_given(o, "pb-relax") || !o->config.pb_relax || !o->config.scale_after)
         return NH_OK;
-    return nh_fail(
-        NH_USAGE, "--pb-relax divides queries before the product, --score-scale after scales behind it; leave one out");
+    return nh_fail(NH_USAGE, "--pb-relax divides queries before the product, --score-scale after scales behind it; leave one out");
 }
 
 /* Norms on the stream and on branches alone are relaxed. */
 static int norm_relax(const struct nh_options *o)
 {
-    struct nh_graph *g;
-    bool any = false;
-    if (!nh_options_given(o, "ln-relax") || !o->config.ln_relax || nh_graph_build(&g, &o->config, 1, 2, 2) != NH_OK)
+    int n = 0;
+    if (!nh_options_given(o, "ln-relax") || !o->config.ln_relax)
         return NH_OK;
-    for (int r = 0; r < g->n_recs; r++)
-        any = any || g->recs[r].op == NH_OP_RELAX;
-    nh_graph_free(g);
-    return any ? NH_OK : nh_fail(NH_USAGE, "--ln-relax has no effect in the layout %s, which has no norms; leave it out",
-                                 o->config.layout->name);
+    const int status = count(&o->config, NH_OP_RELAX, &n);
+    if (status || n > 0)
+        return status;
+    return nh_fail(NH_USAGE, "--ln-relax has no effect in the layout %s, which has no norms; leave it out",
+                   o->config.layout->name);
 }
 
 static int scaler(const struct nh_options *o)
 {
     if (!o->config.train.scale_window || nh_policy_scaler(&o->config).window)
         return NH_OK;
-    return nh_fail(
-        NH_USAGE,
-        "--scale-window has no effect, as the loss scale is fixed; leave it out, or use --loss-scale auto with "
-        "--dtype fp16");
+    return nh_fail(NH_USAGE, "--scale-window has no effect, as the loss scale is fixed; leave it out, or use --loss-scale auto with "
+                             "--dtype fp16");
 }
 
 static int training_cotangent(const struct nh_options *o)
 {
     if (!o->config.cotangent_random || !o->config.train.steps)
         return NH_OK;
-    return nh_fail(NH_USAGE,
-                   "--cotangent random and --steps exclude each other: training follows the loss; leave one out");
+    return nh_fail(NH_USAGE, "--cotangent random and --steps exclude each other: training follows the loss; leave one out");
 }
 
 /* Roles that have an option of their own. */
@@ -279,8 +274,9 @@ static int roles(const struct nh_options *o)
 int nh_options_conflicts(const struct nh_options *o)
 {
     static int (*const checks[])(const struct nh_options *) = {
-        attention_only, ffn_only, heads,      kv_heads, rotation, hidden_width, norms,  qk_norm,            post_gain,
-        images,         cotangent, jacobian,  relax,    norm_relax, roles,      scaler, training_cotangent,
+        attention_only, ffn_only,   heads,     kv_heads, rotation,           hidden_width,
+        norms,          qk_norm,    post_gain, images,   cotangent,          jacobian,
+        relax,          norm_relax, roles,     scaler,   training_cotangent,
     };
     int status = NH_OK;
     for (size_t i = 0; !status && i < sizeof checks / sizeof *checks; i++)
