@@ -116,7 +116,9 @@ nh_val nh_norm(struct nh_builder *b, enum nh_norm_slot slot, nh_val x, double ga
     snprintf(name, sizeof name, "%s%s", sublayers[b->sublayer], places[slot].name);
     b->g->n_norms++;
     double factor = slot == NH_N2 ? b->config->post_gain : 1;
-    return norm_over(b, x, cols_of(b, x), false, gain * factor, name, places[slot].site);
+    nh_val y = norm_over(b, x, cols_of(b, x), false, gain * factor, name, places[slot].site);
+    b->g->params[b->g->recs[b->g->n_recs - 1].par[0]].frozen = slot == NH_N2 && b->config->post_gain_frozen;
+    return y;
 }
 
 static nh_val axpby(struct nh_builder *b, double s, nh_val x, double t, nh_val y, enum nh_site_name where, enum nh_role role)

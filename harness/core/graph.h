@@ -54,6 +54,7 @@ struct nh_param {
     int site;        /**< where its gradient is counted */
     int weight_site; /**< where it is counted itself, -1 = nowhere */
     size_t offset; /**< in values, from the start of all parameters */
+    bool frozen;   /**< not trained */
 };
 
 struct nh_rec {
