@@ -20,6 +20,7 @@ typedef double real;
 #define r_sqrt          sqrt
 #define r_abs           fabs
 #define r_log           log
+#define REAL_MIN        DBL_MIN
 #elif NH_REAL_BITS == 32
 typedef float real;
 #define NH_T(name)      name##_f32
@@ -29,6 +30,7 @@ typedef float real;
 #define r_sqrt          sqrtf
 #define r_abs           fabsf
 #define r_log           logf
+#define REAL_MIN        FLT_MIN
 #else
 #error "NH_REAL_BITS must be 32 or 64"
 #endif
