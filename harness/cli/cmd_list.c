@@ -157,7 +157,7 @@ static const struct topic {
 } topics[] = {
     {"layouts", layouts, "name, aliases, equation"},
     {"probes", probes, "name, aliases, when it runs, columns it fills, what it measures"},
-    {"policies", policies, "name, aliases, loss scaler, roles that do not follow --dtype, what is in which format, source"},
+    {"policies", policies, "name, aliases, loss scaler, roles with a format of their own, what it is, source"},
     {"models", models, "name as --arch takes it, what it is, source, options"},
     {"inits", inits, "name, recipe"},
     {"columns", columns, "name, type, unit, file, meaning"},

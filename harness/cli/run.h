@@ -60,6 +60,9 @@ int nh_measure(struct nh_run *run);
 
 /* training.c */
 
+/** Batches of what is held out, each time that it is looked at. */
+enum { NH_VALIDATION_BATCHES = 8 };
+
 /** All steps that are left; the tables grow as it goes. Ends early, with the status, where the run diverges or is interrupted. */
 int nh_run_train(struct nh_run *run);
 

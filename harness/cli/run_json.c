@@ -24,11 +24,7 @@ struct nh_event nh_run_first(const struct nh_run *run, enum nh_direction directi
 {
     if (run->options.config.train.steps)
         return direction == NH_FWD ? run->trainer.first_forward : run->trainer.first_backward;
-    enum nh_direction d = direction;
-    struct nh_first first = run->model.core->first(run->model.exec, d);
-    if (d == NH_BWD && first.kind == NH_NO_OFFENCE)
-        first = run->model.core->first(run->model.exec, d = NH_WGRAD);
-    return (struct nh_event){0, d, first};
+    return nh_event_of(&run->model, direction, 0);
 }
 
 /** What stands for the run: the first of the forward pass, else the backward one that stopped it. */

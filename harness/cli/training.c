@@ -9,8 +9,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { VALIDATION_BATCHES = 8 };
-
 static volatile sig_atomic_t caught;
 
 static void on_signal(int number)
@@ -21,7 +19,7 @@ static void on_signal(int number)
 /** Ctrl-C and kill end the run after the step at hand. A second one ends it at once. */
 static void listen(void)
 {
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)(SA_RESETHAND | SA_RESTART)};
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
 }
@@ -53,14 +51,14 @@ static int validate(struct nh_run *run, int *tokens)
 {
     double sum = 0;
     int status = NH_OK;
-    for (int i = 0; i < VALIDATION_BATCHES && !status; i++) {
+    for (int i = 0; i < NH_VALIDATION_BATCHES && !status; i++) {
         status = nh_data_batch(run->held_out, (uint64_t)i, tokens);
         if (!status) {
             run->model.core->set_tokens(run->model.exec, tokens);
             sum += run->model.core->forward(run->model.exec);
         }
     }
-    run->val_loss = sum / VALIDATION_BATCHES;
+    run->val_loss = sum / NH_VALIDATION_BATCHES;
     return status;
 }
 
@@ -75,7 +73,7 @@ static int run_batches(struct nh_run *run, int *tokens)
             nh_trainer_batch(t, tokens);
     }
     run->counts = t->counts;
-    run->loss_scale = t->scaler.scale / n;
+    run->loss_scale = t->scaler.scale;
     return status;
 }
 
@@ -147,7 +145,7 @@ int nh_run_train(struct nh_run *run)
     run->loss = t->loss;
     run->status = judge(run);
     run->signal = run->status == NH_RUN_INTERRUPTED ? caught : 0;
-    if (run->signal || c->train.checkpoint_every)
+    if (run->signal || (c->train.checkpoint_every && t->stop == NH_GOES_ON)) /* who has stopped does not go on from there */
         status = nh_checkpoint_write(run);
     return status;
 }

@@ -21,6 +21,7 @@ typedef double real;
 #define r_abs           fabs
 #define r_log           log
 #define r_tanh          tanh
+#define REAL_MIN        DBL_MIN
 #elif NH_REAL_BITS == 32
 typedef float real;
 #define NH_T(name)      name##_f32
@@ -31,6 +32,7 @@ typedef float real;
 #define r_abs           fabsf
 #define r_log           logf
 #define r_tanh          tanhf
+#define REAL_MIN        FLT_MIN
 #else
 #error "NH_REAL_BITS must be 32 or 64"
 #endif

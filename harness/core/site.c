@@ -2,7 +2,6 @@
 #include "harness/core/site.h"
 
 #include <math.h>
-#include <stdbool.h>
 #include <stddef.h>
 
 const char *const nh_site_names[] = {
@@ -67,4 +66,10 @@ double nh_largest(const struct nh_counts *c)
 {
     bool nothing_but_nan = c->max_abs == 0 && c->total && c->overflow + c->nan_made + c->propagated >= c->total;
     return nothing_but_nan ? (double)NAN : c->max_abs;
+}
+
+bool nh_earlier(const struct nh_first *a, const struct nh_first *b)
+{
+    return a->kind != NH_NO_OFFENCE &&
+           (b->kind == NH_NO_OFFENCE || a->order < b->order || (a->order == b->order && a->index < b->index));
 }

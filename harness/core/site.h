@@ -3,6 +3,7 @@
 #ifndef NH_SITE_H
 #define NH_SITE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum nh_site_name {
@@ -81,5 +82,8 @@ struct nh_first {
     uint64_t index; /**< flat index in the stored tensor */
     double value;   /**< before it was rounded */
 };
+
+/** True where a is an offence and came before b, or b is none. For offences of one pass. */
+bool nh_earlier(const struct nh_first *a, const struct nh_first *b);
 
 #endif

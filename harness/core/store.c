@@ -13,19 +13,13 @@ struct bad {
     size_t row, cols; /**< place of the span's index 0; columns to a row of the span */
 };
 
-static bool earlier(const struct nh_first *a, const struct nh_first *b)
-{
-    return a->kind != NH_NO_OFFENCE &&
-           (b->kind == NH_NO_OFFENCE || a->order < b->order || (a->order == b->order && a->index < b->index));
-}
-
 static void note_first(struct nh_first *f, const struct store *s, enum nh_offence kind, uint64_t index, double value)
 {
     int n = s->u->x->g->n_recs, rec = (int)(s->u->r - s->u->x->g->recs);
     /* weights come first: they have the orders below the number of parameters */
     uint64_t order = (uint64_t)(s->direction == NH_FWD ? rec : n - rec) * 8 + (uint64_t)s->stage + (uint64_t)s->u->x->g->n_params;
     struct nh_first here = {kind, s->site, order, index, value};
-    if (earlier(&here, f))
+    if (nh_earlier(&here, f))
         *f = here;
 }
 
@@ -82,7 +76,7 @@ void NH_T(nh_tally_commit)(const struct store *s, const struct tally *t)
         nh_counts_add(&x->counts[s->site * NH_DIRECTIONS + (int)s->direction], &t->counts);
         if (s->bad)
             *s->bad += (int64_t)t->nonfinite;
-        if (earlier(&t->first, &x->first[s->direction]))
+        if (nh_earlier(&t->first, &x->first[s->direction]))
             x->first[s->direction] = t->first;
     }
 }

@@ -13,6 +13,9 @@ struct nh_event {
     struct nh_first first;
 };
 
+/** The first offence of the last forward pass (NH_FWD) or of the last backward pass, gradients of weights included (NH_BWD). */
+struct nh_event nh_event_of(const struct nh_model *m, enum nh_direction direction, int step);
+
 /** Why a run cannot go on. */
 enum nh_stop {
     NH_GOES_ON,
@@ -48,6 +51,7 @@ struct nh_trainer {
     /* of the step under way: */
     int batches; /**< of it, done */
     double batch_loss;
+    struct nh_event backward; /**< the first of its backward passes */
     struct nh_counts *counts; /**< all sites and directions, over its batches */
 };
 

@@ -49,7 +49,6 @@ refused() {
 refused 2 "no option '--nonsense'" --nonsense
 refused 2 'did you mean --depth' --dpeth 4
 refused 2 'did you mean --depth' --dep 4
-refused 2 "no option '--steps'" --steps 10
 refused 2 "no option '--model'" --model folder
 refused 2 '--depth is given twice' --depth 4 --depth 4
 refused 2 '--dtype is given twice' --dtype fp16 --depth 4 --dtype=bf16
