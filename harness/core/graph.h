@@ -56,7 +56,6 @@ struct nh_param {
     int weight_site; /**< where it is counted itself, -1 = nowhere */
     bool frozen;     /**< not trained */
     size_t offset; /**< in values, from the start of all parameters */
-    bool frozen;   /**< not trained */
 };
 
 struct nh_rec {
