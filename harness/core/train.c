@@ -59,7 +59,7 @@ struct nh_event nh_event_of(const struct nh_model *m, enum nh_direction directio
 /** Keeps the first of all. */
 static void note(struct nh_event *event, struct nh_event e)
 {
-    if (event->first.kind == NH_NO_OFFENCE)
+    if (event->first.kind == NH_NO_OFFENCE && e.first.kind != NH_NO_OFFENCE)
         *event = e;
 }
 
