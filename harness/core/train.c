@@ -117,6 +117,17 @@ static uint64_t overflows(const struct nh_trainer *t, enum nh_direction d)
     return n;
 }
 
+/** Weight gradients that are not finite, counted one by one: a sum of them may hide what cancels. */
+static bool broken_gradients(const struct nh_trainer *t)
+{
+    for (int s = 0; s < t->model->graph->n_sites; s++) {
+        const struct nh_counts *c = &t->counts[s * NH_DIRECTIONS + NH_WGRAD];
+        if (c->overflow || c->nan_made || c->propagated)
+            return true;
+    }
+    return false;
+}
+
 static void apply(struct nh_trainer *t, struct nh_train_step *row)
 {
     const struct nh_training *c = &t->config->train;
@@ -150,7 +161,7 @@ struct nh_train_step nh_trainer_update(struct nh_trainer *t)
     row.overflow_bwd = overflows(t, NH_BWD) + overflows(t, NH_WGRAD);
     row.max_abs = largest(t, NH_SITE_RESIDUAL, NH_SITE_EMBED), row.max_score = largest(t, NH_SITE_SCORES, NH_SITE_SCORES);
     row.grad_norm = sqrt(t->model->core->weight_grad_sum_sq(t->model->exec)) / t->scaler.scale;
-    row.skipped = !isfinite(row.grad_norm); /* a sum of squares: nothing cancels in it */
+    row.skipped = broken_gradients(t) || !isfinite(row.grad_norm); /* the latter: batches whose sum leaves fp32 */
     t->loss = row.loss;
     t->start_loss = t->step ? t->start_loss : row.loss;
     t->max_abs = fmax(t->max_abs, row.max_abs), t->max_score = fmax(t->max_score, row.max_score);
