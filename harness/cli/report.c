@@ -7,6 +7,12 @@
 
 enum { ROWS = 9 };
 
+/** A NaN without its sign. */
+static double unsigned_nan(double v)
+{
+    return isnan(v) ? (double)NAN : v;
+}
+
 static double cell(const struct nh_run *run, int step, enum nh_column_id column)
 {
     size_t i = (size_t)step * NH_COLUMN_COUNT + (size_t)column;
@@ -41,7 +47,7 @@ static void print_row(const struct nh_run *run, int k)
             continue;
         double v = cell(run, k, columns[c].column);
         if (run->rows.measured[(size_t)k * NH_COLUMN_COUNT + (size_t)columns[c].column])
-            printf(" %10.4g", isnan(v) ? (double)NAN : v); /* without a sign */
+            printf(" %10.4g", unsigned_nan(v));
         else
             printf(" %10s", "");
     }
@@ -109,7 +115,8 @@ static void print_training(const struct nh_run *run)
     const struct nh_trainer *t = &run->trainer;
     printf("training  %d of %d steps, %d updates, %d skipped (%d of them before the first update), loss scale %g\n", t->step,
            run->options.config.train.steps, t->applied, t->skipped, t->skipped_start, t->scaler.scale);
-    printf("loss      %.4f at the start, %.4f over the last tenth", t->start_loss, nh_trainer_tail_loss(t));
+    printf("loss      %.4f at the start, %.4f over the last tenth", unsigned_nan(t->start_loss),
+           unsigned_nan(nh_trainer_tail_loss(t)));
     if (!isnan(run->val_loss))
         printf(", %.4f on what is held out", run->val_loss);
     printf("\nlargest   |x| %.4g in the stream, |score| %.4g in attention\n", t->max_abs, t->max_score);
@@ -132,5 +139,5 @@ void nh_report_run(const struct nh_run *run)
     if (run->trainer.stop != NH_GOES_ON)
         printf("stopped   %s\n", nh_stop_texts[run->trainer.stop]);
     printf("status    %s, loss %.6g, %.2f s\nresults   %s\n", nh_run_status_names[run->status],
-           isnan(run->loss) ? (double)NAN : run->loss, run->wall_s, run->dir);
+           unsigned_nan(run->loss), run->wall_s, run->dir);
 }
