@@ -205,7 +205,7 @@ uint64_t NH_T(nh_update_weights)(struct nh_exec *x, const struct nh_update *u);
 void *NH_T(nh_state)(struct nh_exec *x, int param, enum nh_state state);
 void NH_T(nh_recast)(struct nh_exec *x);
 
-/** Flags of n numbers. */
+/** Flags of n numbers, up to the first NaN. */
 unsigned NH_T(nh_flags)(const real *p, size_t n, size_t stride);
 
 /** Runs fn for every unit, on the threads given; the result never depends on their number. */

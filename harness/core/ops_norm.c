@@ -141,7 +141,8 @@ static void fwd(const struct unit *u)
 static unsigned depends_dx(const struct unit *u, size_t row, size_t col)
 {
     size_t n = (size_t)u->r->u.norm.group, at = col / n * n;
-    return depends_fwd(u, row, col) | flags_of(pass_ptr(u->p, u->r->out, 0, (int)row) + at, n, 1);
+    unsigned f = flags_of(pass_ptr(u->p, u->r->out, 0, (int)row) + at, n, 1);
+    return f & HAS_NAN ? f : f | depends_fwd(u, row, col);
 }
 
 /** A column of the gain's gradient sums over all rows (and heads). */
@@ -150,7 +151,7 @@ static unsigned depends_gain(const struct unit *u, size_t row, size_t col)
     const struct nh_exec *x = u->x;
     (void)row;
     unsigned f = 0;
-    for (size_t i = 0; i < (size_t)x->g->rows; i++)
+    for (size_t i = 0; i < (size_t)x->g->rows && !(f & HAS_NAN); i++)
         for (size_t c = col; c < (size_t)value_of(x, u->r->in[0])->cols; c += (size_t)x->g->params[u->r->par[0]].cols)
             f |= depends_dx(u, i, c);
     return f;

@@ -169,7 +169,7 @@ void NH_T(nh_wgrad_done)(const struct unit *u, int i, int r0, int r1, int c0, in
 unsigned NH_T(nh_flags)(const real *p, size_t n, size_t stride)
 {
     unsigned flags = 0;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n && !(flags & HAS_NAN); i++) { /* a NaN outdoes what may follow */
         real v = p[i * stride];
         flags |= isnan(v) ? (unsigned)HAS_NAN : isinf(v) ? (unsigned)HAS_INF : 0u;
     }
