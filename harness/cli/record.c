@@ -404,5 +404,8 @@ int nh_record_finish(struct nh_run *run)
     }
     if (!status)
         status = nh_run_json(run);
+    /* what an interruption left is of no more use, unless checkpoints were asked for */
+    if (!status && run->status != NH_RUN_INTERRUPTED && !run->options.config.train.checkpoint_every)
+        status = take_away(run, NH_CHECKPOINT);
     return status ? status : nh_dir_sync(run->dir);
 }

@@ -12,8 +12,8 @@ cd -- "$scratch"
 small=(--width 16 --heads 2 --seq 8 --batch 2 --data uniform --vocab 32)
 main=(--layout sandwich --depth 60 --dtype fp16 "${small[@]}")
 tables=(config.csv layers.csv sites.csv)
-# shellcheck source=tests/cli/tap.sh
-. "$here/tap.sh"
+# shellcheck source=tests/tap.sh
+. "$here/../tap.sh"
 
 same_tables() {
     local table

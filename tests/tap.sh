@@ -1,4 +1,4 @@
-# For tests of the program's runs, in bash: lines of TAP, calls of "$program", cells of what it writes. The script that reads
+# tap.sh, for tests in bash that run the program: lines of TAP, calls of "$program", cells of what it writes. The script that reads
 # this has set program and an empty folder scratch, is in it, and ends with done_testing.
 # shellcheck shell=bash disable=SC2154
 environment=(env)
