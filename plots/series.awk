@@ -18,7 +18,8 @@
 #
 # Writes series.dat: a block per panel and series, highest end first, one line per x: x, then per y column mean, least and
 # greatest finite value, NaN where there is none (a column *_se: the standard error of the mean); runs.dat: the same
-# blocks, one line per row: x and the first y; and series.gp: what a figure must know, as gnuplot variables.
+# blocks, one line per row: x and the first y; members.dat: number of a series, tab, one of its runs; and series.gp: what a
+# figure must know, as gnuplot variables.
 
 # Where the row at hand stands in the depth; "" for the final row.
 function place(    sub_) {
@@ -130,7 +131,7 @@ BEGIN {
             continue
         s = ""
         for (i = 1; i <= nkeys; i++)
-            s = s SUBSEP get(r, key[i])
+            s = s SUBSEP key_of(r, key[i])
         # Runs in which nothing was measured are no series.
         if (get(r, want[1]) == "")
             continue
@@ -148,7 +149,7 @@ BEGIN {
         }
         p += 0
         for (i = 1; i <= nkeys; i++) {
-            v = get(r, key[i])
+            v = key_of(r, key[i])
             if (!((i, v) in seen)) {
                 seen[i, v] = 1
                 value[i, ++values[i]] = v
@@ -294,9 +295,15 @@ BEGIN {
     print "array stop[n * panels]; array stop_kind[n * panels]; array zero[n * panels]; array zero_kind[n * panels]" >out
     print "array has[" ny " * panels]; array y_min[" ny "]; array y_max[" ny "]; array y_pos[" ny "]; array final[" ny " * n]" >out
     least_runs = n_runs
-    for (c in runs_at)
-        if (runs_at[c] < least_runs)
-            least_runs = runs_at[c]
+    if (x == "step") {
+        for (s in runs)
+            if (runs[s] < least_runs)
+                least_runs = runs[s]
+    } else {
+        for (c in runs_at)
+            if (runs_at[c] < least_runs)
+                least_runs = runs_at[c]
+    }
     for (i = 1; i <= n; i++) {
         s = series[i]
         split(substr(s, 2), part, SUBSEP)
@@ -405,6 +412,11 @@ BEGIN {
         print "panel_name[" q "] = " gp(panel_name[q]) >out
     close(out)
 
+    for (i = 1; i <= n; i++)
+        for (j = 1; j <= n_all_runs; j++)
+            if ((series[i], run[j]) in run_of)
+                print i "\t" run[j] >"members.dat"
+
     for (q = 1; q <= panels; q++)
         for (i = 1; i <= n; i++) {
             s = series[i]
@@ -419,13 +431,18 @@ BEGIN {
                     if (!count[c])
                         printf " NaN NaN NaN" >"series.dat"
                     else
-                        printf " %s %.9g %.9g", (bad[c] ? "NaN" : sprintf("%.9g", (want[k] ~ /_se$/ ? sqrt(sum[c]) : sum[c]) / count[c])), least[c], most[c] >"series.dat"
+                        printf " %s %.9g %.9g", (bad[c] || missing(s, q, xs[s, q, j]) ? "NaN" : sprintf("%.9g", (want[k] ~ /_se$/ ? sqrt(sum[c]) : sum[c]) / count[c])), least[c], most[c] >"series.dat"
                 }
                 printf "\n" >"series.dat"
             }
             printf "\n\n" >"series.dat"
             printf "%s\n\n", (s, q) in row ? row[s, q] : "NaN NaN\n" >"runs.dat"
         }
+}
+
+# Has a run of the series ended before this step?
+function missing(s, q, p) {
+    return x == "step" && !points_only && runs_at[s, q, p] < runs[s]
 }
 
 # The ranks of a series among the values of each key.
