@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdio.h>
 
-enum { NH_SHEET_COLUMNS = 64 };
+enum { NH_SHEET_COLUMNS = 128 };
 
 struct nh_cell {
     enum nh_cell_kind { NH_CELL_NONE, NH_CELL_TEXT, NH_CELL_COUNT, NH_CELL_REAL } kind;
