@@ -120,10 +120,22 @@ static size_t count_wanted(const struct nh_expectation *e, struct sample s)
     return count;
 }
 
-static struct nh_finding too_few(struct nh_study *study, const struct nh_expectation *e, size_t n, const char *wanted)
+/* What has grown on the obstack is what was measured, over n values; of none, nothing was. */
+static struct nh_finding conclude(struct nh_study *study, const struct nh_expectation *e, size_t n,
+                                  enum nh_verdict verdict, const char *wanted)
 {
-    obstack_printf(&study->memory, "%zu of at least %zu", n, e->runs);
+    const char *measured = nh_grown(&study->memory);
+    if (n >= e->runs)
+        return (struct nh_finding){verdict, measured, wanted};
+    if (n > 0)
+        obstack_printf(&study->memory, "%s; ", measured);
+    obstack_printf(&study->memory, "%zu of at least %zu runs", n, e->runs);
     return (struct nh_finding){NH_TOO_FEW, nh_grown(&study->memory), wanted};
+}
+
+static size_t smaller(size_t a, size_t b)
+{
+    return a < b ? a : b;
 }
 
 /* ---- tests ---- */
@@ -138,8 +150,6 @@ static struct nh_finding share(struct nh_study *study, const struct nh_expectati
     else
         obstack_printf(memory, "%s in every run", values);
     const char *wanted = nh_grown(memory);
-    if (s.n < e->runs)
-        return too_few(study, e, s.n, wanted);
     const size_t count = count_wanted(e, s);
     size_t frequent;
     const char *mode = nh_mode(s.values, s.n, &frequent), *spread = nh_spread_text(memory, s.spread);
@@ -148,8 +158,8 @@ static struct nh_finding share(struct nh_study *study, const struct nh_expectati
         obstack_printf(memory, "; %s in %zu", mode, frequent);
     else if (*spread)
         obstack_printf(memory, "; %s", spread);
-    const double least = e->at_least * (double)s.n;
-    return (struct nh_finding){(double)count >= least - 1e-9 ? NH_HOLDS : NH_FAILS, nh_grown(memory), wanted};
+    const bool holds = (double)count >= e->at_least * (double)s.n - 1e-9;
+    return conclude(study, e, s.n, holds ? NH_HOLDS : NH_FAILS, wanted);
 }
 
 static struct nh_finding rarer(struct nh_study *study, const struct nh_expectation *e)
@@ -159,38 +169,60 @@ static struct nh_finding rarer(struct nh_study *study, const struct nh_expectati
     const char *values = wanted_values(memory, e), *than = nh_where_text(memory, e->than);
     obstack_printf(memory, "%s rarer than with %s, p < %.4g", values, than, e->p);
     const char *wanted = nh_grown(memory);
-    const size_t least = s.n < other.n ? s.n : other.n;
-    if (least < e->runs)
-        return too_few(study, e, least, wanted);
-    const size_t k = count_wanted(e, s), other_k = count_wanted(e, other);
-    const double p = nh_fisher(k, s.n, other_k, other.n);
+    const size_t n = smaller(s.n, other.n), k = count_wanted(e, s), other_k = count_wanted(e, other);
+    const double p = n > 0 ? nh_fisher(k, s.n, other_k, other.n) : 1;
     obstack_printf(memory, "%zu of %zu against %zu of %zu, p = %.2g", k, s.n, other_k, other.n, p);
-    return (struct nh_finding){p < e->p ? NH_HOLDS : NH_FAILS, nh_grown(memory), wanted};
+    return conclude(study, e, n, p < e->p ? NH_HOLDS : NH_FAILS, wanted);
 }
 
 static struct nh_finding ratio(struct nh_study *study, const struct nh_expectation *e)
 {
     struct obstack *memory = &study->memory;
-    const struct sample s = take(study, e, NULL), other = take(study, e, e->to);
+    const struct nh_spread s = take(study, e, NULL).spread, other = take(study, e, e->to).spread;
     const char *values = wanted_values(memory, e), *to = nh_where_text(memory, e->to);
     obstack_printf(memory, "%s times that of %s", values, to);
     const char *wanted = nh_grown(memory);
-    const size_t least = s.spread.n < other.spread.n ? s.spread.n : other.spread.n;
-    if (least < e->runs)
-        return too_few(study, e, least, wanted);
-    const struct nh_reading above = s.spread.median, below = other.spread.median;
-    const struct nh_reading quotient = {above.sort, above.number / below.number, NULL};
-    const char *above_text = nh_reading_text(memory, above), *below_text = nh_reading_text(memory, below),
-               *text = nh_reading_text(memory, quotient);
+    const struct nh_reading quotient = {s.median.sort, s.median.number / other.median.number, NULL};
+    const char *text = nh_reading_text(memory, quotient), *above = nh_reading_text(memory, s.median),
+               *below = nh_reading_text(memory, other.median);
     enum nh_verdict verdict = is_wanted(e, quotient) ? NH_HOLDS : NH_FAILS;
-    if (below.sort == NH_READING_BEYOND) {
+    if (other.median.sort == NH_READING_BEYOND) {
         text = "not known";
         verdict = NH_CENSORED;
-    } else if (above.sort == NH_READING_BEYOND && quotient.number < e->within.high && verdict == NH_FAILS) {
+    } else if (s.median.sort == NH_READING_BEYOND && verdict == NH_FAILS && quotient.number < e->within.high) {
         verdict = NH_CENSORED;
     }
-    obstack_printf(memory, "%s (%s over %s)", text, above_text, below_text);
-    return (struct nh_finding){verdict, nh_grown(memory), wanted};
+    obstack_printf(memory, "%s (%s over %s)", text, above, below);
+    return conclude(study, e, smaller(s.n, other.n), verdict, wanted);
+}
+
+/* The runs as points of option and value, those of a seed together. */
+struct points {
+    double *x, *y;
+    const char **seeds;
+    size_t n;
+};
+
+static struct points collect(struct nh_study *study, const struct nh_expectation *e)
+{
+    const struct nh_study_group all = nh_study_select(study, e->where, NULL);
+    size_t n_seeds, n_values;
+    const struct nh_study_group *seeds =
+        nh_study_groups(study, all, (struct nh_words){(const char *[]){"seed"}, 1}, &n_seeds);
+    struct points p = {.x = nh_alloc(&study->memory, (2 * all.n + 1) * sizeof *p.x), .n = 0};
+    p.y = p.x + all.n;
+    p.seeds = nh_alloc(&study->memory, (all.n + 1) * sizeof *p.seeds);
+    for (size_t i = 0; i < n_seeds; i++) {
+        const struct nh_reading *v = nh_study_values(study, seeds[i], e->measure, &n_values);
+        for (size_t k = 0; k < n_values; k++, p.n++) {
+            const char *option = nh_study_option(seeds[i].runs[k], e->on);
+            p.seeds[p.n] = nh_study_option(seeds[i].runs[k], "seed");
+            p.y[p.n] = v[k].sort == NH_READING_NUMBER ? v[k].number : (double)NAN;
+            if (!option || !nh_number_read(&p.x[p.n], option))
+                p.x[p.n] = (double)NAN;
+        }
+    }
+    return p;
 }
 
 static struct nh_finding slope(struct nh_study *study, const struct nh_expectation *e)
@@ -199,30 +231,14 @@ static struct nh_finding slope(struct nh_study *study, const struct nh_expectati
     const char *values = wanted_values(memory, e);
     obstack_printf(memory, "%s as power of %s", values, e->on);
     const char *wanted = nh_grown(memory);
-    size_t n_seeds, n = 0;
-    const struct nh_words by_seed = {(const char *[]){"seed"}, 1};
-    const struct nh_study_group all = nh_study_select(study, e->where, NULL);
-    const struct nh_study_group *seeds = nh_study_groups(study, all, by_seed, &n_seeds);
-    double *x = nh_alloc(memory, (2 * all.n + 1) * sizeof *x), *y = x + all.n;
-    const char **names = nh_alloc(memory, (all.n + 1) * sizeof *names);
-    for (size_t i = 0; i < n_seeds; i++) {
-        size_t n_values;
-        const struct nh_reading *v = nh_study_values(study, seeds[i], e->measure, &n_values);
-        for (size_t k = 0; k < n_values; k++, n++) {
-            const char *option = nh_study_option(seeds[i].runs[k], e->on);
-            names[n] = nh_study_option(seeds[i].runs[k], "seed");
-            y[n] = v[k].sort == NH_READING_NUMBER ? v[k].number : (double)NAN;
-            if (!option || !nh_number_read(&x[n], option))
-                x[n] = (double)NAN;
-        }
-    }
-    const struct nh_estimate exponent = nh_seed_exponent(memory, x, y, names, n);
-    if (n < e->runs || exponent.n == 0)
-        return too_few(study, e, exponent.n ? n : 0, wanted);
-    obstack_printf(memory, "%.3g +- %.2g, %zu seed%s", exponent.mean, exponent.se, exponent.n,
-                   exponent.n == 1 ? "" : "s");
+    const struct points p = collect(study, e);
+    const struct nh_estimate exponent = nh_seed_exponent(memory, p.x, p.y, p.seeds, p.n);
     const struct nh_reading mean = {NH_READING_NUMBER, exponent.mean, NULL};
-    return (struct nh_finding){is_wanted(e, mean) ? NH_HOLDS : NH_FAILS, nh_grown(memory), wanted};
+    obstack_printf(memory, "%.3g", exponent.mean);
+    if (exponent.n > 1)
+        obstack_printf(memory, " +- %.2g", exponent.se);
+    obstack_printf(memory, ", %zu seed%s", exponent.n, exponent.n == 1 ? "" : "s");
+    return conclude(study, e, exponent.n ? p.n : 0, is_wanted(e, mean) ? NH_HOLDS : NH_FAILS, wanted);
 }
 
 /* True where b is known to be above a. */
@@ -241,7 +257,7 @@ static struct nh_finding order(struct nh_study *study, const struct nh_expectati
     size_t least = SIZE_MAX;
     for (size_t i = 0; i < n; i++) {
         const struct nh_spread s = take(study, e, json_array_get(e->of, i)).spread;
-        least = s.n < least ? s.n : least;
+        least = smaller(s.n, least);
         names[i] = nh_where_text(memory, json_array_get(e->of, i));
         medians[i] = nh_reading_text(memory, s.median);
         if (i > 0 && !rises(before, s.median) && verdict != NH_FAILS)
@@ -251,11 +267,9 @@ static struct nh_finding order(struct nh_study *study, const struct nh_expectati
     for (size_t i = 0; i < n; i++)
         obstack_printf(memory, "%s%s", i ? " < " : "", names[i]);
     const char *wanted = nh_grown(memory);
-    if (least < e->runs)
-        return too_few(study, e, least, wanted);
     for (size_t i = 0; i < n; i++)
         obstack_printf(memory, "%s%s", i ? ", " : "", medians[i]);
-    return (struct nh_finding){verdict, nh_grown(memory), wanted};
+    return conclude(study, e, least, verdict, wanted);
 }
 
 struct nh_finding nh_study_judge(struct nh_study *study, const struct nh_expectation *e)
