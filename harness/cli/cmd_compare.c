@@ -2,6 +2,7 @@
 /** harness compare: runs in groups, side by side, or against a baseline. */
 #include "harness/cli/compare.h"
 #include "harness/cli/near.h"
+#include "harness/cli/take.h"
 #include "harness/core/err.h"
 
 #include <string.h>
@@ -52,22 +53,6 @@ static int unknown(const char *word)
                    nh_near_text(&near, hint));
 }
 
-/* Takes --NAME=VALUE or --NAME VALUE: 1 and *value, 0 where the word is another one. */
-static int take_value(int argc, char **argv, int *at, const char *name, const char *placeholder, const char **value)
-{
-    const char *word = argv[*at];
-    const size_t length = strlen(name);
-    if (strncmp(word, name, length) != 0 || (word[length] != '=' && word[length] != '\0'))
-        return 0;
-    if (word[length] == '=')
-        *value = word + length + 1;
-    else
-        *value = *at + 1 < argc && strncmp(argv[*at + 1], "--", 2) != 0 ? argv[++*at] : "";
-    if (**value == '\0')
-        return nh_fail(NH_USAGE, "%s needs a value: %s %s", name, name, placeholder);
-    return 1;
-}
-
 static int take_by(struct request *r, const char *name)
 {
     for (size_t k = 0; k < r->n_by; k++)
@@ -90,11 +75,11 @@ static int take_format(struct request *r, enum format format)
 static int take_option(struct request *r, int argc, char **argv, int *at)
 {
     const char *value = NULL;
-    int status = take_value(argc, argv, at, "--by", "NAME", &value);
+    int status = nh_take_value(argc, argv, at, "--by", "NAME", &value);
     if (status == 1)
         return take_by(r, value);
     if (!status)
-        status = take_value(argc, argv, at, "--baseline", "LABEL", &value);
+        status = nh_take_value(argc, argv, at, "--baseline", "LABEL", &value);
     if (status == 1) {
         if (r->baseline)
             return nh_fail(NH_USAGE, "--baseline is given twice; keep one");
@@ -174,7 +159,7 @@ static int print(const struct nh_sheet *sheet, enum format format)
 {
     if (format == JSON)
         return nh_sheet_print_json(sheet);
-    format == CSV ? nh_sheet_print_csv(sheet) : nh_sheet_print(sheet);
+    format == CSV ? nh_sheet_print_csv(stdout, sheet) : nh_sheet_print(stdout, sheet);
     return NH_OK;
 }
 
