@@ -128,6 +128,12 @@ refused 2 'NAME=VALUE' --set alpha
 refused 2 '--set alpha' --layout pre --set alpha=1
 refused 2 '1..4096' --depth "$(printf '%0100000d' 0)"
 
+# training
+refused 2 '0..1000000000' --steps -1
+refused 2 'adamw|muon|sgd' --steps 2 --optimizer adam
+refused 2 '--lr' --steps 2 --lr 0
+refused 2 'no effect without training' --resume
+
 # contradictions
 refused 2 '--heads 5 would do' --width 100 --heads 7
 refused 2 'take an even width' --width 9 --heads 3
@@ -164,6 +170,8 @@ fi
 # what cannot be read or written
 refused 1 /nonexistent --data text:/nonexistent --depth 2
 refused 1 /dev/null --data tokens:/dev/null --depth 2
+refused 1 /nonexistent --data tokens:/nonexistent --depth 2 --steps 2 --resume
+refused 2 '--val-every has no effect' --data "text:$program" --steps 2 --val-every 1
 refused 1 /proc/nope --data zipf --depth 1 --width 8 --heads 2 --probes none --out /proc/nope/x
 refused 1 /dev/null --data zipf --depth 1 --width 8 --heads 2 --probes none --out /dev/null/x
 

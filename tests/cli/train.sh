@@ -90,7 +90,7 @@ check 'probes change nothing' no_probes
 validation() {
     run 0 "${small[@]}" --steps 10 --val-every 4 --out held || return
     is "$(cells held val_loss | awk '$0 != "" { printf "%d ", NR - 1 }')" '0 4 8 9 ' || return
-    is "$(number held val_loss)" "$(cells held val_loss | tail -n 1)" || return
+    awk -v a="$(number held val_loss)" -v b="$(cells held val_loss | tail -n 1)" 'BEGIN { exit a + 0 != b + 0 }' || say 'another loss' || return
     run 0 "${small[@]}" --steps 10 --out end && is "$(cells end val_loss | awk '$0 != "" { printf "%d ", NR - 1 }')" '9 ' || return
     diff <(cut -d, -f2-17,19- held/steps.csv) <(cut -d, -f2-17,19- end/steps.csv) # val_loss is column 18
 }
