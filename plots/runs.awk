@@ -62,6 +62,11 @@ function get(r, c) {
     return c in column ? field[column[c]] : of(r, c)
 }
 
+# The value that tells the line of the row at hand apart. An option goes before a column of that name: lr is that of the run.
+function key_of(r, c) {
+    return (r, c) in option ? option[r, c] : get(r, c)
+}
+
 # Takes note of the run of the row at hand.
 function meet(r,    i) {
     if (r in met)

@@ -130,7 +130,7 @@ BEGIN {
             continue
         s = ""
         for (i = 1; i <= nkeys; i++)
-            s = s SUBSEP get(r, key[i])
+            s = s SUBSEP key_of(r, key[i])
         # Runs in which nothing was measured are no series.
         if (get(r, want[1]) == "")
             continue
@@ -148,7 +148,7 @@ BEGIN {
         }
         p += 0
         for (i = 1; i <= nkeys; i++) {
-            v = get(r, key[i])
+            v = key_of(r, key[i])
             if (!((i, v) in seen)) {
                 seen[i, v] = 1
                 value[i, ++values[i]] = v
@@ -294,9 +294,15 @@ BEGIN {
     print "array stop[n * panels]; array stop_kind[n * panels]; array zero[n * panels]; array zero_kind[n * panels]" >out
     print "array has[" ny " * panels]; array y_min[" ny "]; array y_max[" ny "]; array y_pos[" ny "]; array final[" ny " * n]" >out
     least_runs = n_runs
-    for (c in runs_at)
-        if (runs_at[c] < least_runs)
-            least_runs = runs_at[c]
+    if (x == "step") {
+        for (s in runs)
+            if (runs[s] < least_runs)
+                least_runs = runs[s]
+    } else {
+        for (c in runs_at)
+            if (runs_at[c] < least_runs)
+                least_runs = runs_at[c]
+    }
     for (i = 1; i <= n; i++) {
         s = series[i]
         split(substr(s, 2), part, SUBSEP)
@@ -419,13 +425,18 @@ BEGIN {
                     if (!count[c])
                         printf " NaN NaN NaN" >"series.dat"
                     else
-                        printf " %s %.9g %.9g", (bad[c] ? "NaN" : sprintf("%.9g", (want[k] ~ /_se$/ ? sqrt(sum[c]) : sum[c]) / count[c])), least[c], most[c] >"series.dat"
+                        printf " %s %.9g %.9g", (bad[c] || missing(s, q, xs[s, q, j]) ? "NaN" : sprintf("%.9g", (want[k] ~ /_se$/ ? sqrt(sum[c]) : sum[c]) / count[c])), least[c], most[c] >"series.dat"
                 }
                 printf "\n" >"series.dat"
             }
             printf "\n\n" >"series.dat"
             printf "%s\n\n", (s, q) in row ? row[s, q] : "NaN NaN\n" >"runs.dat"
         }
+}
+
+# Has a run of the series ended before this step?
+function missing(s, q, p) {
+    return x == "step" && !points_only && runs_at[s, q, p] < runs[s]
 }
 
 # The ranks of a series among the values of each key.

@@ -214,6 +214,15 @@ plot curve "$data/layers.csv" --set x=rms --set y=grad_rms --set log=xy -o point
 says points.svg 'grad_rms by rms' 'no-norm: inf'
 plot curve "$data/sites.csv" --set file=sites --set x=layer --set y=headroom_bits --set by=layout,site --set sublayer=attn -o sites.svg
 says sites.svg 'a, residual' 'b, qkv' 'headroom_bits by layer, sublayer attn, direction fwd'
+# Lines are told apart by the option lr, not by the rate of each step. No mean is that of the runs that are left.
+mkdir rate
+cp "$data/steps.csv" rate
+{ echo run,option,value && sed '1d; s/,.*/,lr,0.1/' "$data/steps.csv" | sort -u; } >rate/config.csv
+plot curve rate --set file=steps --set x=step --set y=loss --set by=lr,layout -o rate.svg
+says rate.svg 'lr 0.1, pre' 'lr 0.1, sandwich'
+printf '%s\n' run,layout,seed,step,loss 1,pre,0,0,4 2,pre,1,0,3 2,pre,1,1,2 >shorter.csv
+awk -f "$root/plots/csv.awk" -f "$root/plots/runs.awk" -f "$root/plots/series.awk" -v x=step -v y=loss -v by=layout shorter.csv
+grep -qx '1 NaN 2 2' series.dat || die "behind the end of a run there is a mean: $(cat series.dat)"
 refuses 1 'more than one row at layer 1; choose with --set' curve "$data/layers.csv" --set x=layer
 refuses 1 'no column nothing' curve "$data/layers.csv" --set y=nothing
 refuses 1 'no column nothing' curve "$data/layers.csv" --set by=layout,nothing
