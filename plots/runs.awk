@@ -189,6 +189,17 @@ function about_runs(    i, c, v, neutral, text) {
     return text
 }
 
+# The options of the training that all drawn runs share, for a title
+function about_training(    i, n, c, v, text) {
+    n = split("lr warmup schedule optimizer clip weight-decay batch", list_)
+    for (i = 1; i <= n; i++) {
+        v = common(list_[i])
+        if (v != "")
+            text = text (text == "" ? "" : ", ") list_[i] " " v
+    }
+    return text
+}
+
 # The value that a column or option has in all drawn runs; "" where they differ.
 function common(c,    i, n, v) {
     for (i = 1; i <= n_all_runs; i++)

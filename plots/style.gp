@@ -2,7 +2,8 @@
 # What all figures share. plots/plot sets `out`, the file to write; its ending picks the terminal. A figure that needs more
 # room than the usual page sets `tall` (times the usual height) and loads this file again.
 set encoding utf8
-# Markers and dashes of one size in all terminals; key_row: height of a line of the legend, in pages of the usual height.
+# Markers and dashes of one size in all terminals, a small font; key_row: height of a line of the legend, in pages of the usual
+# height.
 point = 1
 dash_of_theory = '(8, 6)'
 key_row = 0.038
@@ -13,13 +14,16 @@ set output
 if (out[strlen(out)-3:] eq '.svg') {
     point = 0.65
     key_row = 0.05
+    small = 13
     set terminal svg size 900,540*tall font 'sans,15' background 'white' noenhanced
 }
 if (out[strlen(out)-3:] eq '.png') {
     dash_of_theory = '(12, 9)'
+    small = 15
     set terminal pngcairo size 1350,810*tall font 'sans,17' linewidth 1.5 dashlength 0.7 noenhanced
 }
 if (out[strlen(out)-3:] eq '.pdf') {
+    small = 10
     set terminal pdfcairo size 6.5,3.9*tall font 'sans,11' pointscale 0.45 noenhanced
 }
 set output out

@@ -200,6 +200,37 @@ cmp overflow.svg depths.svg || die "depth=3 draws another depth"
 refuses 1 'no run has depth 4' overflow depths.csv --set depth=4
 refuses 1 'no row of direction sideways' overflow "$data/sites.csv" --set direction=sideways
 
+# By step: the overflows of all layers together; the scale stands there even if the first panel needs none. One step is enough.
+python3 - "$data/sites.csv" >looks.csv <<'EOF'
+import csv, sys
+rows = list(csv.reader(open(sys.argv[1], newline='')))
+at = {name: i for i, name in enumerate(rows[0])}
+out = [rows[0]]
+for step in 0, 5, 10:
+    for r in rows[1:]:
+        r = [*r]
+        r[at['step']] = step
+        if r[at['layout']] == 'b' and step == 10:
+            continue
+        if r[at['layout']] == 'a':
+            r[at['layout']] = 'c'
+            if step == 0:
+                for name in 'overflow', 'nan_made', 'propagated', 'zero_made':
+                    r[at[name]] = 0
+            elif step == 10 and r[at['site']] == 'residual' and r[at['sublayer']] == 'attn':
+                r[at['overflow']] = 40
+        out.append(r)
+csv.writer(sys.stdout, lineterminator='\n').writerows(out)
+EOF
+plot overflow looks.csv --set over=step -o steps.svg
+says steps.svg 'c – first overflow seen: step 5, layer 2, attn residual' 'b – no overflow in 62000 values' 'no such site or step' \
+    'Overflows by site and step, forward' 'step of training (all layers together)' 'overflowed values'
+grep -q '> *100<' steps.svg || die "the overflows of three layers are not added up"
+plot headroom looks.csv --set over=step -o steps.svg
+says steps.svg 'b – least: 9.5 bits, step 0, layer 3, attn residual' 'Headroom by site and step, forward'
+plot overflow "$data/sites.csv" --set over=step -o steps.svg
+refuses 1 'over=month: a heat map has its columns over layer or step' overflow "$data/sites.csv" --set over=month
+
 # Any column against any other. A run that has diverged is not dropped from the mean.
 says curve.svg 'pre: nan in 1 of 2 runs' pre sandwich 'loss by step' 'L = 12, fp16, init gpt2, mean and range of 2 seeds'
 plot curve "$data/../csv/sweep_with_diverged.csv" --set x=seed --set y=final_loss -o sweep.svg
