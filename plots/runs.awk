@@ -200,6 +200,16 @@ function about_training(    i, n, c, v, text) {
     return text
 }
 
+# The runs of each series, as series.awk has written them: member[SERIES, 1..members[SERIES]]
+function read_members(    part) {
+    while ((getline <"members.dat") > 0) {
+        split($0, part, "\t")
+        n_series = part[1]
+        member[n_series, ++members[n_series]] = part[2]
+        drawn[part[2]] = 1
+    }
+}
+
 # The value that a column or option has in all drawn runs; "" where they differ.
 function common(c,    i, n, v) {
     for (i = 1; i <= n_all_runs; i++)

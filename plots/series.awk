@@ -18,7 +18,8 @@
 #
 # Writes series.dat: a block per panel and series, highest end first, one line per x: x, then per y column mean, least and
 # greatest finite value, NaN where there is none (a column *_se: the standard error of the mean); runs.dat: the same
-# blocks, one line per row: x and the first y; and series.gp: what a figure must know, as gnuplot variables.
+# blocks, one line per row: x and the first y; members.dat: number of a series, tab, one of its runs; and series.gp: what a
+# figure must know, as gnuplot variables.
 
 # Where the row at hand stands in the depth; "" for the final row.
 function place(    sub_) {
@@ -410,6 +411,11 @@ BEGIN {
     for (q = 1; q <= panels; q++)
         print "panel_name[" q "] = " gp(panel_name[q]) >out
     close(out)
+
+    for (i = 1; i <= n; i++)
+        for (j = 1; j <= n_all_runs; j++)
+            if ((series[i], run[j]) in run_of)
+                print i "\t" run[j] >"members.dat"
 
     for (q = 1; q <= panels; q++)
         for (i = 1; i <= n; i++) {

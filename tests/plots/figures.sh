@@ -74,10 +74,13 @@ figure_data() {
     depth-law) file=power column=rms ;;
     overflow) file=sites column=overflow ;;
     headroom) file=sites column=headroom_bits ;;
+    divergence) file=training/steps column=loss ;;
     curve) file=steps column=loss settings=(--set x=step --set y=loss --set file=steps) ;;
     *) die "figure $1 has no test" ;;
     esac
     file=$data/$file.csv
+    rm -f config.csv
+    [ ! -e "${file%/*}/config.csv" ] || cp "${file%/*}/config.csv" .
 }
 
 figures=()
@@ -258,6 +261,56 @@ refuses 1 'more than one row at layer 1; choose with --set' curve "$data/layers.
 refuses 1 'no column nothing' curve "$data/layers.csv" --set y=nothing
 refuses 1 'no column nothing' curve "$data/layers.csv" --set by=layout,nothing
 refuses 1 'column layout holds "sandwich", which is no number' curve "$data/layers.csv" --set y=layout
+
+# Training step by step: first overflows, maxima of the formats, a loss scale that is always 1, many steps, kinds of runs.
+says divergence.svg 'Training step by step' 'L = 12, init gpt2, 1 to 3 seeds (thin) and their median' \
+    'lr 0.1, warmup 2, schedule constant, optimizer adamw, clip 1, weight-decay 0, batch 4' \
+    'pre, fp16: overflow at step 4–6 (2 of 3)' 'sandwich, fp16: overflow at step 5' 'sandwich, bf16: no overflow' \
+    'loss (nats)' 'loss scale' 'largest |x|' 'largest |score|' 'fp16: 65504' 2¹⁶ 10⁵ \
+    'first forward overflow' 'nan or inf begins' 'step skipped' 'largest value of the format'
+training=$data/training/steps.csv
+grep -e ^run -e ',bf16,' "$training" >bf16.csv
+plot divergence bf16.csv -o bf16.svg
+says bf16.svg 'sandwich: no overflow' 'L = 12, bf16, init gpt2, seed 0'
+silent bf16.svg 'loss scale' 'first forward overflow' 'nan or inf begins' 'step skipped' 'largest value of the format'
+awk -F , 'NR == 1 || $9 == 0' "$training" >first.csv
+plot divergence first.csv -o first.svg
+filled max_score '' "$training" >scoreless.csv
+plot divergence scoreless.csv --set log=yes -o scoreless.svg
+says scoreless.svg 'largest |x|'
+silent scoreless.svg 'largest |score|'
+plot divergence "$data/steps.csv" -o old.svg
+says old.svg pre 'loss scale'
+silent old.svg 'largest |x|'
+plot divergence "$data/training" --set by=lr,layout -o by.svg
+says by.svg 'lr 0.1, pre, fp16: overflow at step 4–6 (2 of 3)'
+python3 - "$training" config.csv <<'EOF'
+import csv, sys
+rows = [r for r in csv.reader(open(sys.argv[1], newline='')) if r[0] in ('run', '000000b0')]
+at = {name: i for i, name in enumerate(rows[0])}
+def write(file, rows):
+    csv.writer(open(file, 'w', newline=''), lineterminator='\n').writerows(rows)
+def like(name, **cells):
+    changed = [[*r] for r in rows[1:]]
+    for r in changed:
+        r[0] = name
+        for column, value in cells.items():
+            r[at[column]] = value
+    return changed
+write('many.csv', rows[:1] + sum((like(f'{i:08x}', depth=i) for i in range(1, 26)), []))
+write('formats.csv', rows[:1] + like('1', dtype='fp8-e4m3') + like('2', dtype='e5m2') + like('3', policy='amp-o1', dtype='e4m3') +
+      like('4', dtype='bf16'))
+write('config.csv', [['run', 'option', 'value'], ['4', 'roles', 'norm-in=fp32,matmul-out=e4m10,residual=fp16']])
+long = [[*rows[1 + i // 200]] for i in range(2000)]
+for step, r in enumerate(long):
+    r[at['step']] = step
+write('long.csv', rows[:1] + long)
+EOF
+refuses 1 '25 kinds of runs do not fit into one figure' divergence many.csv -o x.svg
+plot divergence formats.csv -o formats.svg
+says formats.svg 'fp8-e4m3: 448' 'e5m2: 57344' 'e4m3: 240' 'fp16: 65504' 'e4m10: 255.88'
+plot divergence long.csv -o long.svg
+says long.svg 'sandwich: overflow at step 1000' 'L = 12, fp16, init gpt2, seed 0, windows of 4 steps'
 
 # Options come from config.csv beside the results; runs that differ in one are told apart by it, and the title names those
 # that are not usual.
