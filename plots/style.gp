@@ -52,7 +52,10 @@ decades(e, last, dense) = decade(e, dense) . (e < last ? ', ' . decades(e + 1, l
 log_tics(low, high) = high > 1000 * low ? 'autofreq' : '(' . decades(floor(log10(low)), floor(log10(high)), high < 8 * low) . ')'
 log_format(low, high) = high < 1e6 && (high > 1000 * low ? 10 ** ceil(log10(low)) : low) > 0.9e-4 ? '%g' : '%.0e'
 
-# Runs an awk script on data.csv; true when it has written what it is there for. `series` writes series.dat and series.gp.
+# Runs an awk script on a table; true when it has written what it is there for. `series` writes series.dat and series.gp.
+if (!exists('table')) {
+    table = 'data.csv'
+}
 helper(script, settings) = system('awk -f plots/csv.awk -f plots/runs.awk -f plots/' . script . '.awk ' . settings . \
-    ' data.csv && echo done') eq 'done'
+    ' ' . table . ' && echo done') eq 'done'
 series(x, y, by, step, more) = helper('series', sprintf("-v x='%s' -v y='%s' -v by='%s' -v step='%s' %s", x, y, by, step, more))

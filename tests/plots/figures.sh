@@ -75,6 +75,7 @@ figure_data() {
     overflow) file=sites column=overflow ;;
     headroom) file=sites column=headroom_bits ;;
     divergence) file=training/steps column=loss ;;
+    lr-sensitivity) file=rates/steps column=loss ;;
     curve) file=steps column=loss settings=(--set x=step --set y=loss --set file=steps) ;;
     *) die "figure $1 has no test" ;;
     esac
@@ -311,6 +312,31 @@ plot divergence formats.csv -o formats.svg
 says formats.svg 'fp8-e4m3: 448' 'e5m2: 57344' 'e4m3: 240' 'fp16: 65504' 'e4m10: 255.88'
 plot divergence long.csv -o long.svg
 says long.svg 'sandwich: overflow at step 1000' 'L = 12, fp16, init gpt2, seed 0, windows of 4 steps'
+
+# Final loss by learning rate. Of pre: (2 + 1.5 + 4) / 3 - 1.5 = 1 and (2 + 1.7 + 4) / 3 - 1.7 = 0.867.
+says lr-sensitivity.svg 'Final loss by learning rate' 'L = 6, fp16, init gpt2, 1 to 2 seeds (rings) and their mean' 'warmup 4' \
+    'pre: 0.933 (0.867–1.000)' 'sandwich: 0.100' 'post: 0.750, 2 of 3 rates' 'no-norm: never below the start' 'loss at the start' \
+    'LR sensitivity of each line (mean of the seeds, and their range)'
+grep -q 'LR sensitivity (arXiv:2309.14322): mean over the learning rates of' lr-sensitivity.svg || die "no definition of the sensitivity"
+rates=$data/rates/steps.csv
+cp "$data/rates/config.csv" .
+grep -e ^run -e ',sandwich,' "$rates" >alone.csv
+plot lr-sensitivity alone.csv -o alone.svg
+says alone.svg 'sandwich: 0.100' 'LR sensitivity of each line' 'L = 6, fp16, init gpt2, seed 0'
+silent alone.svg 'LR sensitivity of each line (mean of the seeds, and their range)'
+! grep -q '×' alone.svg || die "a mark is told that is not there"
+grep -e ^run -e '^0000000[16],' "$rates" >rate.csv
+plot lr-sensitivity rate.csv -o alone.svg
+says alone.svg 'pre: no seed at all rates'
+grep -e ^run -e '^0000000[14],' "$rates" >rate.csv
+plot lr-sensitivity rate.csv -o alone.svg
+says alone.svg 'pre: one rate'
+sed -i 's/^\(0000000[1-3],qk-norm\),off/\1,on/' config.csv
+cp "$rates" by.csv
+plot lr-sensitivity by.csv -o qk.svg
+says qk.svg 'pre, qk-norm on: 1.000' 'pre, qk-norm off: 0.867'
+rm config.csv
+refuses 1 'no run has options lr and steps: config.csv is missing' lr-sensitivity by.csv -o x.svg
 
 # Options come from config.csv beside the results; runs that differ in one are told apart by it, and the title names those
 # that are not usual.
