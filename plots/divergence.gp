@@ -60,7 +60,8 @@ what(c) = c eq 'loss' ? 'loss (nats)' : c eq 'loss_scale' ? 'loss scale' : c eq 
 over(i) = 1.3 + 2 * (i - 0.5) / n
 block(i, kind) = 5 * (i - 1) + kind
 every = longest / window > 24 ? longest / window / 12 : 1
-superscript(e) = e < 0 ? '⁻' . superscript(-e) : (e > 9 ? superscript(e / 10) : '') . word('⁰ ¹ ² ³ ⁴ ⁵ ⁶ ⁷ ⁸ ⁹', e % 10 + 1)
+superscript(e) = e < 0 ? '⁻' . superscript(-e) : \
+    (e > 9 ? superscript(e / 10) : '') . word('⁰ ¹ ² ³ ⁴ ⁵ ⁶ ⁷ ⁸ ⁹', e % 10 + 1)
 
 set multiplot
 do for [place = 1:count] {

@@ -56,11 +56,13 @@ telling = 0
 line = 0
 fitting = 0
 load 'plots/lines.gpi'
-set label "LR sensitivity (arXiv:2309.14322): mean over the learning rates of min(final loss, loss at the start) − least final loss.\n" . \
-    "Final loss: mean over the last tenth of the steps." . (any_censored ? " ×: nan, inf or not below the start; counts as the loss at the start." : '') \
+definition = 'LR sensitivity (arXiv:2309.14322): mean over the learning rates of min(final loss, loss at the start) − least final loss.'
+censoring = any_censored ? ' ×: nan, inf or not below the start; counts as the loss at the start.' : ''
+set label definition . "\nFinal loss: mean over the last tenth of the steps." . censoring \
     at screen 0.5, screen down(page - 34) center font font_small
 if (has[2] ne '') {
-    set object rectangle from graph 0, first y_min[2] to graph 1, first y_max[2] behind fillcolor rgb '#d8d8d8' fillstyle solid border rgb '#d8d8d8'
+    set object rectangle from graph 0, first y_min[2] to graph 1, first y_max[2] behind fillcolor rgb '#d8d8d8' \
+        fillstyle solid border rgb '#d8d8d8'
     set label 'loss at the start' at graph 0.01, first y_max[2] left offset 0,0.7 font font_small
 }
 # Lines are set apart a little, so that the runs of several at one rate stand side by side.

@@ -7,7 +7,8 @@
 # Set: over=layer (layer; step: every step that was looked at, over all layers)
 load 'plots/style.gp'
 axis = set_over
-if (!helper('sites', sprintf("-v what=overflow -v direction='%s' -v depth='%s' -v step='%s' -v axis='%s'", set_direction, set_depth, set_step, axis))) {
+if (!helper('sites', sprintf("-v what=overflow -v direction='%s' -v depth='%s' -v step='%s' -v axis='%s'", \
+        set_direction, set_depth, set_step, axis))) {
     exit status 1
 }
 load 'sites.gp'

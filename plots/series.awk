@@ -431,7 +431,8 @@ BEGIN {
                     if (!count[c])
                         printf " NaN NaN NaN" >"series.dat"
                     else
-                        printf " %s %.9g %.9g", (bad[c] || missing(s, q, xs[s, q, j]) ? "NaN" : sprintf("%.9g", (want[k] ~ /_se$/ ? sqrt(sum[c]) : sum[c]) / count[c])), least[c], most[c] >"series.dat"
+                        printf " %s %.9g %.9g", (bad[c] || missing(s, q, xs[s, q, j]) ? "NaN" : \
+                            sprintf("%.9g", (want[k] ~ /_se$/ ? sqrt(sum[c]) : sum[c]) / count[c])), least[c], most[c] >"series.dat"
                 }
                 printf "\n" >"series.dat"
             }

@@ -5,7 +5,8 @@
 # all its layers, or their least headroom; of the seeds of a panel it shows the worst.
 #
 # Writes cells.dat: for each panel a block of each kind of mark (`kind_name` below), one line per rectangle of equal cells in
-# a row, or per cell where the mark is a point or text: first and last column, row, value; and sites.gp: panels, rows and what their titles say.
+# a row, or per cell where the mark is a point or text: first and last column, row, value; and sites.gp: panels, rows and what
+# their titles say.
 
 # Makes the row of a site: behind the site before it in its sublayer, else before the others of its sublayer, else at the
 # end, but the final ones stay last.
@@ -291,7 +292,8 @@ BEGIN {
 
 # Where the row at hand stands
 function place_text(t, l) {
-    return (axis == "step" ? "step " t ", " : "") "layer " l ", " (field[c_sublayer] == field[c_site] ? "" : field[c_sublayer] " ") field[c_site]
+    return (axis == "step" ? "step " t ", " : "") "layer " l ", " \
+        (field[c_sublayer] == field[c_site] ? "" : field[c_sublayer] " ") field[c_site]
 }
 
 # Does this come before the first overflow that a panel has had so far?
