@@ -72,6 +72,8 @@ static bool policies(size_t i, const char *cells[MAX_CELLS], char room[ROOM])
                  ilogb(s->floor));
     else
         snprintf(scaler, SCALER_ROOM, "none");
+    if (s->ceiling > 0)
+        snprintf(scaler + strlen(scaler), SCALER_ROOM - strlen(scaler), ",ceiling=2^%d", ilogb(s->ceiling));
     size_t n = 0, left = ROOM - (size_t)(wide - room);
     for (int role = 0; role < NH_ROLE_COUNT && n < left; role++)
         if (policy->format[role])

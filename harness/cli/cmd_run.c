@@ -150,6 +150,8 @@ static int where_to_start(const struct nh_run *run, bool *finished, bool *resume
     *resume = found == NH_FOUND_BROKEN_OFF && c->train.resume;
     if (!status && found == NH_FOUND_BROKEN_OFF && !c->train.resume)
         status = nh_fail(NH_USAGE, "%s holds this run, broken off; --resume goes on from its checkpoint, --force starts anew", run->dir);
+    if (!status && c->train.resume && found == NH_FOUND_NOTHING)
+        fprintf(stderr, "harness: no checkpoint of this run in %s; it starts at step 0\n", run->dir);
     return status;
 }
 

@@ -228,7 +228,7 @@ static int jacobian(const struct nh_options *o)
 
 static int relax(const struct nh_options *o)
 {
-    if (!nh_options_given(o, "pb-relax") || !o->config.pb_relax || !o->config.scale_after)
+    if (!o->config.pb_relax || !o->config.scale_after)
         return NH_OK;
     return nh_fail(NH_USAGE, "--pb-relax divides queries before the product, --score-scale after scales behind it; leave one out");
 }
@@ -237,7 +237,7 @@ static int relax(const struct nh_options *o)
 static int norm_relax(const struct nh_options *o)
 {
     int n = 0;
-    if (!nh_options_given(o, "ln-relax") || !o->config.ln_relax)
+    if (!o->config.ln_relax)
         return NH_OK;
     const int status = count(&o->config, NH_OP_RELAX, &n);
     if (status || n > 0)
@@ -261,6 +261,40 @@ static int training_cotangent(const struct nh_options *o)
     return nh_fail(NH_USAGE, "--cotangent random and --steps exclude each other: training follows the loss; leave one out");
 }
 
+static int resume(const struct nh_options *o)
+{
+    if (!o->config.train.resume || !o->config.force)
+        return NH_OK;
+    return nh_fail(NH_USAGE, "--resume goes on and --force starts anew; leave one out");
+}
+
+static int warmup(const struct nh_options *o)
+{
+    const struct nh_training *t = &o->config.train;
+    if (!t->steps || t->warmup < t->steps || t->schedule == NH_SCHEDULE_CONSTANT)
+        return NH_OK;
+    return nh_fail(NH_USAGE, "--warmup %d is not over within --steps %d, so that --schedule has no effect; take fewer steps of warmup",
+                   t->warmup, t->steps);
+}
+
+static int probe_every(const struct nh_options *o)
+{
+    if (o->config.probes || !nh_options_given(o, "probe-every"))
+        return NH_OK;
+    return nh_fail(NH_USAGE, "--probe-every has no effect with --probes none; leave one out");
+}
+
+/* The head multiplies with the embedding table as it is stored. */
+static int tied_head(const struct nh_options *o)
+{
+    struct nh_fmt f[NH_ROLE_COUNT];
+    nh_policy_formats(&o->config, f);
+    if (!o->config.tie || nh_fmt_same(&f[NH_ROLE_EMBEDDING], &f[NH_ROLE_WEIGHT]))
+        return NH_OK;
+    return nh_fail(NH_USAGE, "--tie makes the embedding table the head's weight, but embeddings are in %s and weights in %s here; leave "
+                             "--tie out", f[NH_ROLE_EMBEDDING].name, f[NH_ROLE_WEIGHT].name);
+}
+
 /* Roles that have an option of their own. */
 static int roles(const struct nh_options *o)
 {
@@ -277,6 +311,7 @@ int nh_options_conflicts(const struct nh_options *o)
         attention_only, ffn_only,   heads,     kv_heads, rotation,           hidden_width,
         norms,          qk_norm,    post_gain, images,   cotangent,          jacobian,
         relax,          norm_relax, roles,     scaler,   training_cotangent,
+        resume,         warmup,     probe_every, tied_head,
     };
     int status = NH_OK;
     for (size_t i = 0; !status && i < sizeof checks / sizeof *checks; i++)

@@ -58,6 +58,8 @@ static void print_row(const struct nh_run *run, int k)
 static void print_layers(const struct nh_run *run)
 {
     int n = run->rows.n / NH_STREAMS, shown = -1;
+    if (run->options.config.train.steps)
+        printf("at step %d\n", run->measured);
     printf("%5s %-6s", "layer", "");
     for (int c = 0; c < COLUMNS; c++)
         if (any(run, columns[c].column))
@@ -88,6 +90,8 @@ static void print_headroom(const struct nh_run *run)
         if (c->total && b < bits)
             bits = b, least = s;
     }
+    if (run->options.config.train.steps)
+        printf("at step %d\n", run->trainer.step - 1);
     if (least >= 0)
         printf("headroom  %.1f bits at %s of layer %d (largest |x| %.4g, format maximum %.6g)\n", bits,
                nh_site_names[g->sites[least].name], g->sites[least].layer, counts[least * NH_DIRECTIONS + NH_FWD].max_abs,
@@ -117,8 +121,8 @@ static void print_training(const struct nh_run *run)
            run->options.config.train.steps, t->applied, t->skipped, t->skipped_start, t->scaler.scale);
     printf("loss      %.4f at the start, %.4f over the last tenth", unsigned_nan(t->start_loss),
            unsigned_nan(nh_trainer_tail_loss(t)));
-    if (!isnan(run->val_loss))
-        printf(", %.4f on what is held out", run->val_loss);
+    if (!isnan(t->val_loss))
+        printf(", %.4f on what is held out", t->val_loss);
     printf("\nlargest   |x| %.4g in the stream, |score| %.4g in attention\n", t->max_abs, t->max_score);
 }
 
@@ -127,7 +131,7 @@ void nh_report_run(const struct nh_run *run)
     const struct nh_config *c = &run->options.config;
     printf("%s  L %d  %s  %s  (%.3g M parameters, %s)\n", c->layout->name, c->depth, c->dtype.name,
            c->layout->equation, (double)nh_graph_parameters(run->model.graph) / 1e6, run->data->what);
-    if (c->probes)
+    if (run->rows.n)
         print_layers(run);
     if (run->counts)
         print_headroom(run);

@@ -63,8 +63,7 @@ static int constant(struct nh_builder *b, const char *name, int cols, double sta
 /** x in the format of a role: cast where it has another one. */
 static nh_val cast(struct nh_builder *b, nh_val x, enum nh_site_name where, enum nh_role role)
 {
-    const struct nh_fmt *have = &b->g->fmt[b->g->values[x].role], *want = &b->g->fmt[role];
-    if (have->exp_bits == want->exp_bits && have->man_bits == want->man_bits && have->has_inf == want->has_inf)
+    if (nh_fmt_same(&b->g->fmt[b->g->values[x].role], &b->g->fmt[role]))
         return x;
     nh_val y = value(b, cols_of(b, x), where, role);
     nh_graph_rec(b->g, NH_OP_CAST, y)->in[0] = x;

@@ -49,6 +49,11 @@ static bool parse_bits(const char *name, int *exp_bits, int *man_bits)
     return *name == '\0' && *exp_bits >= 2 && *exp_bits <= 11 && *man_bits >= 1 && *man_bits <= 52;
 }
 
+bool nh_fmt_same(const struct nh_fmt *a, const struct nh_fmt *b)
+{
+    return a->exp_bits == b->exp_bits && a->man_bits == b->man_bits && a->has_inf == b->has_inf;
+}
+
 int nh_fmt_parse(struct nh_fmt *out, const char *name)
 {
     int x, y;

@@ -29,6 +29,9 @@ int nh_fmt_parse(struct nh_fmt *out, const char *name);
 /** True where values of the format are carried in double: exp_bits > 8 or man_bits > 10, except fp32 itself. */
 bool nh_fmt_wide(const struct nh_fmt *f);
 
+/** True where two formats hold the same values. */
+bool nh_fmt_same(const struct nh_fmt *a, const struct nh_fmt *b);
+
 /** Rounds one value, exactly, whatever the format. NaN stays NaN; the sign of zero is kept. */
 double nh_round(const struct nh_fmt *f, double x);
 

@@ -33,6 +33,13 @@ static bool is_wide(const struct nh_fmt *f)
     return f->man_bits >= 23 && f->exp_bits >= 8;
 }
 
+/** True where sums (or statistics) are rounded step by step: --accum dtype, or a narrow format of the role. */
+static bool is_stepwise(const struct nh_graph *g, const struct nh_config *config, enum nh_role role, enum nh_width_of option)
+{
+    const char *name = config->role_format[role].name;
+    return *name ? strcmp(name, "dtype") == 0 || !is_wide(&g->fmt[role]) : option == NH_WIDE_DTYPE;
+}
+
 struct nh_graph *nh_graph_new(const struct nh_config *config, int batch, int seq, int vocab)
 {
     struct nh_graph *g = calloc(1, sizeof *g);
@@ -42,12 +49,12 @@ struct nh_graph *nh_graph_new(const struct nh_config *config, int batch, int seq
     g->row_block = row_block(g->rows);
     g->eps = config->eps, g->theta = config->theta;
     g->cast_before_gain = config->cast_before_gain;
-    g->accum_dtype = config->accum == NH_WIDE_DTYPE || *config->role_format[NH_ROLE_ACCUM].name;
-    g->norm_stat_dtype = config->norm_stats == NH_WIDE_DTYPE || *config->role_format[NH_ROLE_NORM_STAT].name;
     if (config->train.steps)
         g->n_moments = config->train.optimizer == NH_OPTIMIZER_SGD ? 1 : 2;
     g->sums_gradients = config->train.grad_accum > 1;
     nh_policy_formats(config, g->fmt);
+    g->accum_dtype = is_stepwise(g, config, NH_ROLE_ACCUM, config->accum);
+    g->norm_stat_dtype = is_stepwise(g, config, NH_ROLE_NORM_STAT, config->norm_stats);
     g->softmax_narrow = !is_wide(&g->fmt[NH_ROLE_SOFTMAX]);
     nh_fmt_parse(&g->fp32, nh_fmt_wide(&config->dtype) ? "fp64" : "fp32");
     g->exit_value = g->logits = g->nll = -1;

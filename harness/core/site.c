@@ -18,7 +18,7 @@ const char *const nh_site_names[] = {
 
 const char *const nh_site_helps[] = {
     [NH_SITE_EMBED] = "embedding output: token row, times the embedding scale, plus the position row",
-    [NH_SITE_NORM_RELAX] = "a norm's input divided by c = max|x| / C over the whole tensor, with --ln-relax C",
+    [NH_SITE_NORM_RELAX] = "a norm's input divided by c = max|x| / C over the whole tensor, with --ln-relax=C",
     [NH_SITE_NORM_IN] = "a norm's input, where the role norm-in has a format that it comes not in",
     [NH_SITE_NORM_PRE] = "output of the norm on a branch's input",
     [NH_SITE_NORM_SCALE] = "output of the norm on a branch's input times a constant of the layout",

@@ -155,9 +155,9 @@ void NH_T(nh_cotangent_done)(const struct unit *u, nh_val v, struct rows rows, r
 
 void NH_T(nh_wgrad_done)(const struct unit *u, int i, int r0, int r1, int c0, int c1, depends_fn *depends)
 {
-    if (!u->r->par_first[i])
-        return;
     const struct nh_param *q = &u->x->g->params[u->r->par[i]];
+    if (!u->r->par_first[i] || q->frozen) /* what is not trained has no gradient */
+        return;
     size_t ld = (size_t)q->cols;
     struct store s = {.u = u, .site = q->site, .direction = NH_WGRAD, .stage = i, .fmt = nh_weight_grad_fmt(u->x->g, q->role),
                       .p = wgrad_ptr(u->x, u->r->par[i]) + (size_t)r0 * ld + (size_t)c0, .rows = (size_t)(r1 - r0),

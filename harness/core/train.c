@@ -12,7 +12,7 @@ const char *const nh_stop_texts[] = {
     [NH_GOES_ON] = "",
     [NH_STOP_FORWARD] = "the forward pass is not finite, which no loss scale can mend",
     [NH_STOP_BACKWARD] = "gradients are not finite even at the lowest loss scale",
-    [NH_STOP_SKIPS] = "200 steps in a row were skipped",
+    [NH_STOP_SKIPS] = "200 steps in a row were skipped", /* NH_MOST_SKIPS */
 };
 
 double nh_schedule_rate(const struct nh_training *t, int step)
@@ -36,7 +36,7 @@ double nh_schedule_rate(const struct nh_training *t, int step)
 int nh_trainer_create(struct nh_trainer *t, const struct nh_config *config, struct nh_model *model)
 {
     struct nh_scaler_rule rule = nh_policy_scaler(config);
-    *t = (struct nh_trainer){.config = config, .model = model, .start_loss = (double)NAN};
+    *t = (struct nh_trainer){.config = config, .model = model, .start_loss = (double)NAN, .val_loss = (double)NAN};
     nh_scaler_start(&t->scaler, &rule);
     t->counts = calloc((size_t)model->graph->n_sites * NH_DIRECTIONS, sizeof *t->counts);
     return t->counts ? NH_OK : nh_fail(NH_FAILED, "out of memory for the counters of a step; try a smaller --depth");
@@ -149,7 +149,7 @@ static void skip(struct nh_trainer *t, bool mendable)
     else if (t->skipped_row >= NH_MOST_SKIPS)
         t->stop = NH_STOP_SKIPS;
     if (t->stop != NH_GOES_ON)
-        t->stopped_by = t->backward;
+        t->stopping_offence = t->backward;
 }
 
 struct nh_train_step nh_trainer_update(struct nh_trainer *t)

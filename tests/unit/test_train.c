@@ -253,7 +253,7 @@ START_TEST(overflow_in_one_batch_of_a_step)
     struct nh_train_step row = nh_trainer_update(&x.trainer);
     ck_assert(row.skipped && row.overflow_bwd > 0);
     ck_assert_int_eq(x.trainer.stop, NH_STOP_BACKWARD); /* a fixed scale is its own floor */
-    ck_assert_int_eq(x.trainer.stopped_by.first.kind, NH_OVERFLOW);
+    ck_assert_int_eq(x.trainer.stopping_offence.first.kind, NH_OVERFLOW);
     ck_assert_int_eq(x.trainer.first_backward.first.kind, NH_OVERFLOW);
     trained_end(&x);
 }
@@ -324,8 +324,8 @@ START_TEST(gradients_that_no_scale_mends)
     ck_assert_int_eq(x.trainer.stop, NH_STOP_BACKWARD);
     ck_assert_int_eq(x.trainer.first_forward.first.kind, NH_NO_OFFENCE);
     ck_assert_int_eq(x.trainer.first_backward.step, 0);
-    ck_assert_int_eq(x.trainer.stopped_by.step, 16);
-    ck_assert_int_eq(x.trainer.stopped_by.first.kind, NH_OVERFLOW);
+    ck_assert_int_eq(x.trainer.stopping_offence.step, 16);
+    ck_assert_int_eq(x.trainer.stopping_offence.first.kind, NH_OVERFLOW);
     ck_assert(isfinite(x.trainer.loss));
     trained_end(&x);
 }
