@@ -280,7 +280,7 @@ static void adamw(const struct nh_exec *x, int param, size_t first, real *step, 
     const real *g = gradient(x, param) + first;
     real *m = x->moments[0] + at, *v = x->moments[1] + at;
     real b1 = (real)u->beta1, b2 = (real)u->beta2, c1 = (real)(1 - u->beta1), c2 = (real)(1 - u->beta2);
-    real factor = (real)u->factor, eps = (real)fmax(u->eps, REAL_MIN); /* 0/0 would be no zero */
+    real factor = (real)u->factor, eps = (real)fmax(u->eps, (double)REAL_MIN); /* 0/0 would be no zero */
     real rate = (real)(u->lr / (1 - pow(u->beta1, u->step))), unbias = (real)(1 / sqrt(1 - pow(u->beta2, u->step)));
 #pragma omp simd
     for (size_t i = 0; i < n; i++) {
