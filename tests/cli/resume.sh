@@ -42,7 +42,7 @@ preloaded() {
 
 # broken FOLDER ARGS...: the main run, dead at a random change of its files behind its first checkpoint.
 broken() {
-    until [ -s "$1/checkpoint.safetensors" ] && [ ! -e "$1/run.json" ]; do
+    until [ -s "$1/checkpoint.safetensors" ] && [ -e "$1/layers.csv.part" ]; do
         rm -rf "$1"
         NH_CRASH_AT=$((40 + RANDOM % 100)) preloaded "${main[@]}" --out "$@" || [ $? -eq 137 ] || say "$(cat err)" || return
     done
@@ -78,10 +78,7 @@ check 'death at every change of a file' crashes
 signalled() {
     local status=0
     {
-        "$program" "${long[@]}" --out "$3" --resume >out 2>err &
-        sleep "$2"
-        kill "-$1" $! || true
-        wait $! || status=$?
+        timeout --foreground --preserve-status -s "$1" "$2" "$program" "${long[@]}" --out "$3" --resume >out 2>err || status=$?
     } 2>said_shell
     return "$status"
 }

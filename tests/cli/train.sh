@@ -181,6 +181,17 @@ optimizers() {
 }
 check 'every optimizer learns' optimizers
 
+layouts() {
+    local layout
+    for layout in $("$program" list layouts | awk '{ print $1 }'); do
+        run 0 "${small[@]/uniform/zipf}" --layout "$layout" --steps 3 --lr 0.01 --probes rms,grad,overflow,error --out "layouts/$layout" || return
+        has_status "layouts/$layout" ok && steps_of "layouts/$layout" layers.csv 0 2 || say "$layout" || return
+        ! column "layouts/$layout/layers.csv" rel_err | grep -qvE '^[0-9.e-]+$' || say "$layout: an error is missing" || return
+        cells "layouts/$layout" grad_norm | awk '!($1 > 0) { exit 1 }' || say "$layout: no gradient" || return
+    done
+}
+check 'every layout is trained' layouts
+
 # ---- statuses ----
 
 one_token() {
