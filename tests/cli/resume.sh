@@ -10,7 +10,7 @@ scratch=$(mktemp -d)
 trap 'rm -rf -- "$scratch"' EXIT
 cd -- "$scratch"
 small=(--depth 1 --width 16 --heads 2 --seq 8 --batch 2 --data uniform --vocab 32 --dtype fp16)
-main=("${small[@]}" --policy megatron-fp16 --warmup 5 --schedule cosine --steps 40 --probe-every 6 --checkpoint-every 9)
+main=("${small[@]}" --policy megatron-fp16 --scale-window 4 --warmup 5 --schedule cosine --steps 40 --probe-every 6 --checkpoint-every 9)
 long=("${small[@]}" --steps 1500 --probe-every 40 --checkpoint-every 50 --threads 1)
 files=(checkpoint.safetensors config.csv layers.csv sites.csv steps.csv)
 # shellcheck source=tests/tap.sh
