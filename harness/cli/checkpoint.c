@@ -27,6 +27,7 @@ static const struct field {
     FIELD(skipped, AN_INT),       FIELD(skipped_start, AN_INT),
     FIELD(skipped_row, AN_INT),   FIELD(start_loss, A_REAL),
     FIELD(tail_loss, A_REAL),     FIELD(loss, A_REAL),
+    FIELD(val_loss, A_REAL),
     FIELD(max_abs, A_REAL),       FIELD(max_score, A_REAL),
     FIELD(scaler.scale, A_REAL),  FIELD(scaler.clean, AN_INT),
     FIELD(scaler.tolerance, AN_INT), FIELD(first_forward, AN_EVENT),

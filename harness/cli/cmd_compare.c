@@ -2,6 +2,7 @@
 /** harness compare: runs in groups, side by side, or against a baseline. */
 #include "harness/cli/compare.h"
 #include "harness/cli/near.h"
+#include "harness/cli/take.h"
 #include "harness/core/err.h"
 
 #include <string.h>
@@ -29,7 +30,8 @@ void nh_compare_help(FILE *file)
           "  status             how the runs ended; a group with diverged runs has no means and no extremes,\n"
           "                     because those of the rest would look stable\n"
           "  final rms, law     of the stream behind layer L at the last step, and by the layout's law\n"
-          "  exponent, law's    p in depth^p, fitted to these where there are 3 depths\n"
+          "  exponent, law's    p in depth^p, fitted to these where there are 3 depths; +- from the scatter\n"
+          "                     between seeds, whose depths share their weights\n"
           "  max|x|, headroom   largest of the stream, smallest in bits of a forward site; all steps and runs\n"
           "  grad ratio         squared RMS of the gradient at layer 0 over that behind layer L, geometric mean\n"
           "  overflow           sum over the forward sites of all runs\n"
@@ -49,22 +51,6 @@ static int unknown(const char *word)
     char hint[NH_NEAR_SIZE];
     return nh_fail(NH_USAGE, "compare has no option '%.60s'%s ('harness compare --help' shows all)", wrong,
                    nh_near_text(&near, hint));
-}
-
-/* Takes --NAME=VALUE or --NAME VALUE: 1 and *value, 0 where the word is another one. */
-static int take_value(int argc, char **argv, int *at, const char *name, const char *placeholder, const char **value)
-{
-    const char *word = argv[*at];
-    const size_t length = strlen(name);
-    if (strncmp(word, name, length) != 0 || (word[length] != '=' && word[length] != '\0'))
-        return 0;
-    if (word[length] == '=')
-        *value = word + length + 1;
-    else
-        *value = *at + 1 < argc && strncmp(argv[*at + 1], "--", 2) != 0 ? argv[++*at] : "";
-    if (**value == '\0')
-        return nh_fail(NH_USAGE, "%s needs a value: %s %s", name, name, placeholder);
-    return 1;
 }
 
 static int take_by(struct request *r, const char *name)
@@ -89,11 +75,11 @@ static int take_format(struct request *r, enum format format)
 static int take_option(struct request *r, int argc, char **argv, int *at)
 {
     const char *value = NULL;
-    int status = take_value(argc, argv, at, "--by", "NAME", &value);
+    int status = nh_take_value(argc, argv, at, "--by", "NAME", &value);
     if (status == 1)
         return take_by(r, value);
     if (!status)
-        status = take_value(argc, argv, at, "--baseline", "LABEL", &value);
+        status = nh_take_value(argc, argv, at, "--baseline", "LABEL", &value);
     if (status == 1) {
         if (r->baseline)
             return nh_fail(NH_USAGE, "--baseline is given twice; keep one");
@@ -173,7 +159,7 @@ static int print(const struct nh_sheet *sheet, enum format format)
 {
     if (format == JSON)
         return nh_sheet_print_json(sheet);
-    format == CSV ? nh_sheet_print_csv(sheet) : nh_sheet_print(sheet);
+    format == CSV ? nh_sheet_print_csv(stdout, sheet) : nh_sheet_print(stdout, sheet);
     return NH_OK;
 }
 

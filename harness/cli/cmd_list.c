@@ -5,6 +5,7 @@
 #include "harness/cli/near.h"
 #include "harness/cli/op.h"
 #include "harness/cli/preset.h"
+#include "harness/cli/study.h"
 #include "harness/core/err.h"
 #include "harness/core/init.h"
 #include "harness/core/policy.h"
@@ -71,6 +72,8 @@ static bool policies(size_t i, const char *cells[MAX_CELLS], char room[ROOM])
                  ilogb(s->floor));
     else
         snprintf(scaler, SCALER_ROOM, "none");
+    if (s->ceiling > 0)
+        snprintf(scaler + strlen(scaler), SCALER_ROOM - strlen(scaler), ",ceiling=2^%d", ilogb(s->ceiling));
     size_t n = 0, left = ROOM - (size_t)(wide - room);
     for (int role = 0; role < NH_ROLE_COUNT && n < left; role++)
         if (policy->format[role])
@@ -150,6 +153,19 @@ static bool columns(size_t i, const char *cells[MAX_CELLS], char room[ROOM])
     return true;
 }
 
+static bool studies(size_t i, const char *cells[MAX_CELLS], char room[ROOM])
+{
+    return nh_study_row(NH_STUDIES, i, cells, room, ROOM);
+}
+
+static bool measures(size_t i, const char *cells[MAX_CELLS], char room[ROOM])
+{
+    (void)room;
+    cells[0] = nh_study_measures[i].name;
+    cells[1] = nh_study_measures[i].what;
+    return cells[0];
+}
+
 static const struct topic {
     const char *name;
     row_function *row;
@@ -164,6 +180,8 @@ static const struct topic {
     {"sites", sites, "name, what is stored there"},
     {"ops", ops, "name as harness op takes it, tensors ([optional]), attributes, what it computes"},
     {"data", data, "name as --data takes it, where the tokens come from"},
+    {"studies", studies, "name as harness study takes it, title"},
+    {"measures", measures, "name as a study takes it, what it is of a run"},
 };
 
 enum { N_TOPICS = sizeof topics / sizeof *topics };

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 /** harness compare: runs are read (compare_load.c, compare_read.c), grouped (compare_group.c), summarised
- * (compare_stats.c), made rows of a table (compare_rows.c), and printed (compare_print.c). All that is read or made
+ * (compare_stats.c), made rows of a sheet (compare_rows.c), and printed (sheet.c). All that is read or made
  * stays until nh_comparison_fini. */
 #ifndef NH_COMPARE_H
 #define NH_COMPARE_H
+
+#include "harness/cli/sheet.h"
 
 #include <obstack.h>
 #include <stdbool.h>
@@ -140,9 +142,10 @@ struct nh_estimate nh_estimate_mean(const double *values, size_t n);
 /** a - b of independent estimates. */
 struct nh_estimate nh_estimate_difference(struct nh_estimate a, struct nh_estimate b);
 
-/** p of y ~ depth^p by least squares on the logarithms, one point a run, and the standard error of the fit. None where
- *  there are less than 3 depths. */
-struct nh_estimate nh_estimate_exponent(struct obstack *memory, const double *depth, const double *y, size_t n);
+/** p of y ~ depth^p by least squares on the logarithms, one point a run, and its standard error with the runs of a seed
+ *  as one cluster; runs of a seed stand together. None where there are less than 3 depths. */
+struct nh_estimate nh_estimate_exponent(struct obstack *memory, const double *depth, const double *y,
+                                        const char *const *seeds, size_t n);
 
 /** Wilson's 95 % interval of the rate of k in n. */
 void nh_wilson(size_t k, size_t n, double *low, double *high);
@@ -184,24 +187,7 @@ struct nh_estimate nh_group_change(struct obstack *memory, const struct nh_group
 
 /* ---- tables ---- */
 
-enum { NH_MAX_BY = 16, NH_SHEET_COLUMNS = 64 };
-
-struct nh_cell {
-    enum nh_cell_kind { NH_CELL_NONE, NH_CELL_TEXT, NH_CELL_COUNT, NH_CELL_REAL } kind;
-    const char *text;
-    double number;
-};
-
-/** Rows for people and for programs: a column is in the printed table, in CSV and JSON, or in all. */
-struct nh_sheet {
-    struct nh_sheet_column {
-        const char *name; /**< in CSV and JSON; NULL = not there */
-        const char *head; /**< in the table; NULL = not there */
-        bool right;       /**< aligned to the right */
-    } columns[NH_SHEET_COLUMNS];
-    size_t n_columns, n_rows;
-    struct nh_cell (*cells)[NH_SHEET_COLUMNS];
-};
+enum { NH_MAX_BY = 16 };
 
 /** One row a group; by: the n_by names that they were grouped by, at most NH_MAX_BY. */
 void nh_sheet_groups(struct nh_sheet *sheet, struct obstack *memory, const char *const *by,
@@ -211,10 +197,5 @@ void nh_sheet_groups(struct nh_sheet *sheet, struct obstack *memory, const char 
  *  The label is the last of by. */
 void nh_sheet_changes(struct nh_sheet *sheet, struct obstack *memory, const char *const *by,
                       const struct nh_group *groups, size_t n, const char *baseline);
-
-/** To stdout: aligned, columns without any value left out; RFC 4180 with LF; an array of objects. */
-void nh_sheet_print(const struct nh_sheet *sheet);
-void nh_sheet_print_csv(const struct nh_sheet *sheet);
-int nh_sheet_print_json(const struct nh_sheet *sheet);
 
 #endif

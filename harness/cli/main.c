@@ -5,6 +5,7 @@
 #include "harness/cli/near.h"
 #include "harness/cli/op.h"
 #include "harness/cli/options.h"
+#include "harness/cli/study.h"
 #include "harness/cli/value.h"
 #include "harness/core/err.h"
 #include "harness/core/fmt.h"
@@ -25,6 +26,7 @@ const struct nh_command nh_commands[] = {
     {"describe", nh_cmd_describe, "LAYOUT", "equation, gains, law, source, cost of a layout", NULL},
     {"check", nh_cmd_check, "[LAYOUT|all|laws|gradients]", "derivatives of a layout or of all; laws, gradient laws", NULL},
     {"compare", nh_cmd_compare, "DIR|CSV ...", "runs in groups side by side, or against a baseline", nh_compare_help},
+    {"study", nh_cmd_study, "NAME [OPTIONS]", "a claim put to the test: its runs, tables, figures, verdict", nh_study_help},
     {"op", nh_cmd_op, "NAME --in FILE ...", "one operation on the tensors of a file, with its counters", nh_op_help},
     {"manual", nh_cmd_manual, "", "this help as a manual page: man -l <(harness manual)", NULL},
     {"completion", nh_cmd_completion, "", "completion for bash: source <(harness completion)", NULL},

@@ -23,6 +23,7 @@ struct nh_run {
     struct nh_model model, shadow;   /**< shadow.graph is NULL where no probe needs it */
     struct nh_trainer trainer;       /**< where steps > 0 */
     struct nh_rows rows;             /**< of the last measured step */
+    int measured;                    /**< that step */
     double *rms_theory;              /**< per row; nan = none */
     const struct nh_counts *counts;  /**< of the step at hand: sites x directions */
     double loss, loss_scale, val_loss, wall_s;

@@ -31,7 +31,7 @@ struct nh_event nh_run_first(const struct nh_run *run, enum nh_direction directi
 static struct nh_event offender(const struct nh_run *run)
 {
     struct nh_event forward = nh_run_first(run, NH_FWD);
-    return forward.first.kind != NH_NO_OFFENCE ? forward : run->trainer.stopped_by;
+    return forward.first.kind != NH_NO_OFFENCE ? forward : run->trainer.stopping_offence;
 }
 
 static json_t *event(const struct nh_run *run, struct nh_event e)
@@ -51,7 +51,7 @@ static json_t *training(const struct nh_run *run)
     const struct nh_trainer *t = &run->trainer;
     return json_pack("{s:i, s:i, s:i, s:i, s:o, s:o, s:o, s:o, s:o, s:s}", "steps_done", t->step, "applied_steps", t->applied,
                      "skipped", t->skipped, "skipped_at_start", t->skipped_start, "start_loss", number(t->start_loss), "final_loss",
-                     number(nh_trainer_tail_loss(t)), "val_loss", number(run->val_loss), "max_abs", number(t->max_abs), "max_score",
+                     number(nh_trainer_tail_loss(t)), "val_loss", number(t->val_loss), "max_abs", number(t->max_abs), "max_score",
                      number(t->max_score), "stopped_by", nh_stop_texts[t->stop]);
 }
 

@@ -395,9 +395,9 @@ static int roles_read(const struct nh_option *o, const char *text, struct nh_con
         if (strcmp(format, "dtype") == 0) {
             strcpy(c->role_format[role].name, format);
         } else {
-            const int status = nh_fmt_parse(&c->role_format[role], format);
-            if (status)
-                return status;
+            if (nh_fmt_parse(&c->role_format[role], format) != NH_OK)
+                return nh_fail(NH_USAGE, "--roles %s='%.40s' must be dtype or a number format, such as fp32", nh_role_names[role],
+                               format);
         }
         if (*end == '\0')
             return NH_OK;

@@ -8,6 +8,8 @@
 
 enum nh_site_name {
     NH_SITE_EMBED,
+    NH_SITE_NORM_RELAX,
+    NH_SITE_NORM_IN,
     NH_SITE_NORM_PRE,
     NH_SITE_NORM_SCALE,
     NH_SITE_QKV,
@@ -31,6 +33,7 @@ enum nh_site_name {
     NH_SITE_SHRINK,
     NH_SITE_NORM_FINAL,
     NH_SITE_LOGITS,
+    NH_SITE_SOFTCAP,
     NH_SITE_LOSS,
     NH_SITE_CAST,
     NH_SITE_WEIGHT,

@@ -12,7 +12,7 @@ const char *const nh_stop_texts[] = {
     [NH_GOES_ON] = "",
     [NH_STOP_FORWARD] = "the forward pass is not finite, which no loss scale can mend",
     [NH_STOP_BACKWARD] = "gradients are not finite even at the lowest loss scale",
-    [NH_STOP_SKIPS] = "200 steps in a row were skipped",
+    [NH_STOP_SKIPS] = "200 steps in a row were skipped", /* NH_MOST_SKIPS */
 };
 
 double nh_schedule_rate(const struct nh_training *t, int step)
@@ -36,7 +36,7 @@ double nh_schedule_rate(const struct nh_training *t, int step)
 int nh_trainer_create(struct nh_trainer *t, const struct nh_config *config, struct nh_model *model)
 {
     struct nh_scaler_rule rule = nh_policy_scaler(config);
-    *t = (struct nh_trainer){.config = config, .model = model, .start_loss = (double)NAN};
+    *t = (struct nh_trainer){.config = config, .model = model, .start_loss = (double)NAN, .val_loss = (double)NAN};
     nh_scaler_start(&t->scaler, &rule);
     t->counts = calloc((size_t)model->graph->n_sites * NH_DIRECTIONS, sizeof *t->counts);
     return t->counts ? NH_OK : nh_fail(NH_FAILED, "out of memory for the counters of a step; try a smaller --depth");
@@ -117,6 +117,17 @@ static uint64_t overflows(const struct nh_trainer *t, enum nh_direction d)
     return n;
 }
 
+/** Weight gradients that are not finite, counted one by one: a sum of them may hide what cancels. */
+static bool broken_gradients(const struct nh_trainer *t)
+{
+    for (int s = 0; s < t->model->graph->n_sites; s++) {
+        const struct nh_counts *c = &t->counts[s * NH_DIRECTIONS + NH_WGRAD];
+        if (c->overflow || c->nan_made || c->propagated)
+            return true;
+    }
+    return false;
+}
+
 static void apply(struct nh_trainer *t, struct nh_train_step *row)
 {
     const struct nh_training *c = &t->config->train;
@@ -138,7 +149,7 @@ static void skip(struct nh_trainer *t, bool mendable)
     else if (t->skipped_row >= NH_MOST_SKIPS)
         t->stop = NH_STOP_SKIPS;
     if (t->stop != NH_GOES_ON)
-        t->stopped_by = t->backward;
+        t->stopping_offence = t->backward;
 }
 
 struct nh_train_step nh_trainer_update(struct nh_trainer *t)
@@ -150,7 +161,7 @@ struct nh_train_step nh_trainer_update(struct nh_trainer *t)
     row.overflow_bwd = overflows(t, NH_BWD) + overflows(t, NH_WGRAD);
     row.max_abs = largest(t, NH_SITE_RESIDUAL, NH_SITE_EMBED), row.max_score = largest(t, NH_SITE_SCORES, NH_SITE_SCORES);
     row.grad_norm = sqrt(t->model->core->weight_grad_sum_sq(t->model->exec)) / t->scaler.scale;
-    row.skipped = !isfinite(row.grad_norm); /* a sum of squares: nothing cancels in it */
+    row.skipped = broken_gradients(t) || !isfinite(row.grad_norm); /* the latter: batches whose sum leaves fp32 */
     t->loss = row.loss;
     t->start_loss = t->step ? t->start_loss : row.loss;
     t->max_abs = fmax(t->max_abs, row.max_abs), t->max_score = fmax(t->max_score, row.max_score);

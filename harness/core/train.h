@@ -46,7 +46,8 @@ struct nh_trainer {
     int skipped_row;
     double start_loss, tail_loss, loss; /**< of the first step; summed over the last tenth of the steps; of the last step */
     double max_abs, max_score;          /**< largest so far */
-    struct nh_event first_forward, first_backward, stopped_by; /**< first.kind NH_NO_OFFENCE = none */
+    double val_loss;                    /**< last one measured by who holds the data; nan = none */
+    struct nh_event first_forward, first_backward, stopping_offence; /**< first.kind NH_NO_OFFENCE = none */
     enum nh_stop stop;
     /* of the step under way: */
     int batches; /**< of it, done */

@@ -25,16 +25,11 @@ static bool is_hidden(const struct nh_graph *g, const struct nh_param *p)
     return is_matrix(p) && s != NH_SUB_EMBED && s != NH_SUB_FINAL;
 }
 
-static bool same_format(const struct nh_fmt *a, const struct nh_fmt *b)
-{
-    return a->exp_bits == b->exp_bits && a->man_bits == b->man_bits && a->has_inf == b->has_inf;
-}
-
 /** True where some weight is stored in another format than its master. */
 static bool apart(const struct nh_graph *g)
 {
     for (int p = 0; p < g->n_params; p++)
-        if (!same_format(&g->fmt[g->params[p].role], &g->fmt[NH_ROLE_MASTER]))
+        if (!nh_fmt_same(&g->fmt[g->params[p].role], &g->fmt[NH_ROLE_MASTER]))
             return true;
     return false;
 }
@@ -238,12 +233,12 @@ void NH_T(nh_accumulate)(struct nh_exec *x, bool first)
 /* ---- the optimizers ---- */
 
 /** Rounds masters or moments, where their format is narrower than what carries them. */
-static void round_state(const struct nh_exec *x, enum nh_role role, real *w, size_t n)
+static void round_state(const struct nh_exec *x, enum nh_role role, real *w, size_t n, struct cast *lost)
 {
     const struct nh_fmt *f = &x->g->fmt[role];
     struct nh_span unused = nh_span_zero();
     if (NH_REAL_BITS == 32 ? f->man_bits < 23 || f->exp_bits < 8 : f->man_bits < 52 || f->exp_bits < 11)
-        nh_round_real(f, w, n, &unused, NULL, NULL);
+        nh_round_real(f, w, n, &unused, lost ? hear : NULL, lost);
 }
 
 /** w = (1 - lr decay) w - step for numbers [first, first + n), n at most BLOCK, and their cast. */
@@ -257,11 +252,15 @@ static uint64_t move_weights(struct nh_exec *x, struct cast *c, size_t first, co
 #pragma omp simd
     for (size_t i = 0; i < n; i++)
         w[i] = keep * w[i] - step[i];
-    round_state(x, NH_ROLE_MASTER, w, n);
+    struct cast lost = cast_begin(x, c->param, first); /* what does not even fit the master's format */
+    round_state(x, NH_ROLE_MASTER, w, n, &lost);
     if (w != stored)
         memcpy(stored, w, n * sizeof *stored);
     c->first = first;
     cast(x, c, stored, n);
+    c->counts.propagated -= lost.counts.overflow, lost.counts.propagated = 0, lost.bad = 0;
+    if (lost.counts.overflow)
+        cast_end(x, &lost);
     for (size_t i = 0; i < n; i++)
         changed += stored[i] != before[i];
     return changed;
@@ -283,7 +282,7 @@ static void adamw(const struct nh_exec *x, int param, size_t first, real *step, 
         m[i] = b1 * m[i] + c1 * d;
         v[i] = b2 * v[i] + c2 * d * d;
     }
-    round_state(x, NH_ROLE_MOMENT, m, n), round_state(x, NH_ROLE_MOMENT, v, n);
+    round_state(x, NH_ROLE_MOMENT, m, n, NULL), round_state(x, NH_ROLE_MOMENT, v, n, NULL);
 #pragma omp simd
     for (size_t i = 0; i < n; i++)
         step[i] = rate * m[i] / (unbias * r_sqrt(v[i]) + eps);
@@ -298,7 +297,7 @@ static void sgd(const struct nh_exec *x, int param, size_t first, real *step, si
 #pragma omp simd
     for (size_t i = 0; i < n; i++)
         m[i] = mu * m[i] + factor * g[i];
-    round_state(x, NH_ROLE_MOMENT, m, n);
+    round_state(x, NH_ROLE_MOMENT, m, n, NULL);
 #pragma omp simd
     for (size_t i = 0; i < n; i++)
         step[i] = lr * m[i];
@@ -354,7 +353,7 @@ static uint64_t muon(struct nh_exec *x, int param, int row0, int rows, const str
     real mu = (real)u->momentum, factor = (real)u->factor;
     for (size_t i = 0; i < n; i++)
         m[i] = mu * m[i] + factor * g[i];
-    round_state(x, NH_ROLE_MOMENT, m, n);
+    round_state(x, NH_ROLE_MOMENT, m, n, NULL);
     for (size_t i = 0; i < n; i++)
         room[i] = factor * g[i] + mu * m[i];
     if (rows > cols)

@@ -26,7 +26,7 @@ static struct nh_config config_of(const char *layout, int depth, int width, int 
 {
     struct nh_config c = {.depth = depth, .width = width, .heads = heads, .kv_heads = heads, .seq = seq, .batch = batch,
                           .ffn_mult = 4, .eps = 1e-5, .theta = 1e4, .branches = NH_BRANCHES_BOTH, .embed_scale = 1,
-                          .post_gain = 1, .threads = nh_threads_available(), .policy = nh_policies[0], .jac_samples = 16,
+                          .embed_shrink = 1, .post_gain = 1, .threads = nh_threads_available(), .policy = nh_policies[0], .jac_samples = 16,
                           .jac_iterations = 12};
     for (int i = 0; nh_layouts[i]; i++)
         if (strcmp(nh_layouts[i]->name, layout) == 0)

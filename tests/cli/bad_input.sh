@@ -146,6 +146,13 @@ refused 2 '--qk-norm has no effect' --branches ffn --qk-norm
 refused 2 '--qk-init 0 has no effect' --branches ffn --qk-init 0
 refused 2 '--score-scale has no effect' --branches ffn --score-scale after
 refused 2 '--window has no effect' --branches ffn --window 8
+refused 2 '--window 16 has no effect' --data zipf --seq 16 --window 16
+refused 2 'sequences of 64 tokens' --data zipf --window 100
+refused 2 '--heads has no effect' --branches ffn --heads 4
+refused 2 '--kv-heads has no effect' --branches ffn --kv-heads 2
+refused 2 '--theta has no effect' --branches ffn --theta 500
+refused 2 '--qk-norm has no effect' --layout hybridnorm --qk-norm
+refused 2 '--eps has no effect' --layout no-norm --eps 1e-6
 refused 2 '--ffn has no effect' --branches attn --ffn relu
 refused 2 '--ffn-mult has no effect' --branches attn --ffn-mult 2
 refused 2 '--cotangent has no effect' --probes none --cotangent random

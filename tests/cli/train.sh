@@ -82,7 +82,7 @@ first_look_is_that_of_no_training() {
 check 'the first look is that of a run without training' first_look_is_that_of_no_training
 
 no_probes() {
-    run 0 "${main[@]}" --probes none --out bare && holds bare config.csv run.json steps.csv || return
+    run 0 "${main[@]:0:${#main[@]}-2}" --probes none --out bare && holds bare config.csv run.json steps.csv || return
     diff <(cut -d, -f2- bare/steps.csv) <(cut -d, -f2- main/steps.csv)
 }
 check 'probes change nothing' no_probes

@@ -5,6 +5,7 @@
 #define NH_MODEL_CONFIG_H
 
 #include "harness/cli/options.h"
+#include "harness/cli/value.h"
 #include "harness/core/err.h"
 #include "harness/core/model.h"
 #include "harness/data/data.h"
@@ -68,13 +69,14 @@ static inline int n_layouts(void)
     return n;
 }
 
-/** The configuration of `harness --layout L WORDS`, L a number in the registry. */
+/** The configuration of `harness WORDS` with another layout, a number in the registry. Words that have no effect in
+ * some layouts are not refused here. */
 static inline struct nh_config layout_config(int layout, const char *words)
 {
-    char all[512];
-    if (snprintf(all, sizeof all, "--layout %s %s", nh_layouts[layout]->name, words) >= (int)sizeof all)
-        abort();
-    return config_of(all);
+    struct nh_config c = config_of(words);
+    c.layout = nh_layouts[layout];
+    nh_knobs_start(c.layout, c.knobs);
+    return c;
 }
 
 /** The layouts that the laws of depth are about: the first of the registry. */

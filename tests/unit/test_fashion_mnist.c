@@ -95,6 +95,23 @@ START_TEST(fashion_digest_knows_pixels_labels_and_levels)
 }
 END_TEST
 
+/* Sequences of another length are cut from the row of all examples. */
+START_TEST(fashion_in_another_length)
+{
+    enum { EXAMPLES = 4, LENGTH = 51, SEQ = 68 };
+    put_fashion(IMAGES, LABELS, 10);
+    int whole[EXAMPLES * LENGTH], cut[SEQ];
+    struct nh_data *a = must_open("fashion-mnist", (struct nh_data_request){.batch = EXAMPLES, .seed = 3});
+    struct nh_data *b = must_open("fashion-mnist", (struct nh_data_request){.batch = 1, .seq = SEQ, .seed = 3});
+    ck_assert_int_eq(nh_data_batch(a, 0, whole), 0);
+    for (uint64_t i = 0; i < EXAMPLES * LENGTH / SEQ; i++) {
+        ck_assert_int_eq(nh_data_batch(b, i, cut), 0);
+        ck_assert_mem_eq(cut, whole + i * SEQ, sizeof cut);
+    }
+    nh_data_close(a), nh_data_close(b);
+}
+END_TEST
+
 START_TEST(fashion_in_sizes_it_does_not_have)
 {
     put_fashion(IMAGES, LABELS, 10);
@@ -234,6 +251,7 @@ int main(void)
         {fashion_test_set_is_held_out, 1},
         {fashion_sequences_of_another_length, 8},
         {fashion_digest_knows_pixels_labels_and_levels, 1},
+        {fashion_in_another_length, 1},
         {fashion_in_sizes_it_does_not_have, 1},
         {fashion_missing, 1},
         {fashion_header_that_lies, 14},

@@ -343,7 +343,7 @@ START_TEST(file_that_cannot_be_resumed_is_a_sentence)
 {
     struct nh_writer *w;
     const long long header = (long long)strlen(HEADER);
-    refuses(HEADER "r,a,\n", header + 6, "behind byte 23: it has only 22; start anew");
+    refuses(HEADER "r,a,\n", header + 6, "behind byte 23: it has only 22; --force starts anew");
     refuses("", header, "behind byte 17: it has only 0");
     refuses(HEADER "r,a,\n", header + 3, "behind byte 20: no line ends there");
     refuses(HEADER "r,a,\n", 3, "behind byte 3: it does not begin with the header");
@@ -353,7 +353,7 @@ START_TEST(file_that_cannot_be_resumed_is_a_sentence)
     unlink(in_folder("config.csv.part"));
 
     fails(nh_writer_resume(&w, folder, NH_TABLE_CONFIG, header), "config.csv.part: it is missing, and");
-    fails(nh_writer_resume(&w, in_folder("none"), NH_TABLE_CONFIG, header), "none/config.csv too; start anew");
+    fails(nh_writer_resume(&w, in_folder("none"), NH_TABLE_CONFIG, header), "none/config.csv too; --force starts anew");
     ck_assert(!exists("config.csv.part"));
     put("config.csv", "x\n");
     fails(nh_writer_resume(&w, folder, NH_TABLE_CONFIG, header), "/config.csv behind byte 17: it has only 2");

@@ -153,7 +153,8 @@ START_TEST(scalers_of_runs)
         {"--dtype e8m3", 1, 1, 0, 0, 0},
         {"--policy bf16-mixed", 1, 1, 0, 0, 0},
         {"--policy megatron --dtype bf16", 1, 1, 0, 0, 0},
-        {"--dtype fp16 --roles gradient=fp32", 1, 1, 0, 0, 0},
+        {"--dtype fp16 --roles gradient=fp32", 0x1p16, 1, 0, 2000, 1}, /* weight gradients are still fp16 */
+        {"--dtype fp16 --roles gradient=fp32,weight-gradient=fp32", 1, 1, 0, 0, 0},
         /* a number is a number */
         {"--dtype fp16 --loss-scale 1000", 1000, 1000, 0, 0, 0},
         {"--dtype fp16 --loss-scale off", 1, 1, 0, 0, 0},

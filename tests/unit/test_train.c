@@ -149,8 +149,7 @@ START_TEST(decay_of_matrices_alone)
     struct trained x;
     char words[160];
     bool decays = _i % 2;
-    snprintf(words, sizeof words, "--layout %s --norm layer --bias --qk-norm --seq 1 --lr 0.125 --weight-decay %d",
-             nh_layouts[_i / 6]->name, decays);
+    snprintf(words, sizeof words, "--layout %s --bias --seq 1 --lr 0.125 --weight-decay %d", nh_layouts[_i / 6]->name, decays);
     small_begin_by(&x, optimizers[_i / 2 % 3], words);
     for (int p = 0; p < x.model.graph->n_params; p++)
         if (x.model.graph->params[p].rows == 1) /* biases, which start at 0, could not be seen to decay */
@@ -254,7 +253,7 @@ START_TEST(overflow_in_one_batch_of_a_step)
     struct nh_train_step row = nh_trainer_update(&x.trainer);
     ck_assert(row.skipped && row.overflow_bwd > 0);
     ck_assert_int_eq(x.trainer.stop, NH_STOP_BACKWARD); /* a fixed scale is its own floor */
-    ck_assert_int_eq(x.trainer.stopped_by.first.kind, NH_OVERFLOW);
+    ck_assert_int_eq(x.trainer.stopping_offence.first.kind, NH_OVERFLOW);
     ck_assert_int_eq(x.trainer.first_backward.first.kind, NH_OVERFLOW);
     trained_end(&x);
 }
@@ -325,8 +324,8 @@ START_TEST(gradients_that_no_scale_mends)
     ck_assert_int_eq(x.trainer.stop, NH_STOP_BACKWARD);
     ck_assert_int_eq(x.trainer.first_forward.first.kind, NH_NO_OFFENCE);
     ck_assert_int_eq(x.trainer.first_backward.step, 0);
-    ck_assert_int_eq(x.trainer.stopped_by.step, 16);
-    ck_assert_int_eq(x.trainer.stopped_by.first.kind, NH_OVERFLOW);
+    ck_assert_int_eq(x.trainer.stopping_offence.step, 16);
+    ck_assert_int_eq(x.trainer.stopping_offence.first.kind, NH_OVERFLOW);
     ck_assert(isfinite(x.trainer.loss));
     trained_end(&x);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-#include "harness/cli/compare.h"
+#include "harness/cli/sheet.h"
 #include "harness/cli/value.h"
 #include "harness/core/err.h"
 #include "results/number.h"
@@ -56,15 +56,15 @@ static int column_width(const struct nh_sheet *sheet, size_t column)
 }
 
 /* *blanks: those still owed, so that none end a line. */
-static void print_aligned(const char *text, int width, bool right, int *blanks)
+static void print_aligned(FILE *file, const char *text, int width, bool right, int *blanks)
 {
     const int fill = width - put_text(NULL, text);
-    printf("%*s", *blanks + (right ? fill : 0), "");
-    put_text(stdout, text);
+    fprintf(file, "%*s", *blanks + (right ? fill : 0), "");
+    put_text(file, text);
     *blanks = 2 + (right ? 0 : fill);
 }
 
-void nh_sheet_print(const struct nh_sheet *sheet)
+void nh_sheet_print(FILE *file, const struct nh_sheet *sheet)
 {
     int widths[NH_SHEET_COLUMNS];
     for (size_t k = 0; k < sheet->n_columns; k++)
@@ -75,41 +75,71 @@ void nh_sheet_print(const struct nh_sheet *sheet)
             char room[NH_NUMBER_SIZE];
             const char *text = line ? shown(&sheet->cells[line - 1][k], room) : sheet->columns[k].head;
             if (widths[k])
-                print_aligned(*text ? text : "-", widths[k], sheet->columns[k].right, &blanks);
+                print_aligned(file, *text ? text : "-", widths[k], sheet->columns[k].right, &blanks);
         }
-        putchar('\n');
+        putc('\n', file);
+    }
+}
+
+/* The bar would end the cell. */
+static void put_markdown(FILE *file, const char *text)
+{
+    for (size_t n; *text; text += n) {
+        n = strcspn(text, "|\n");
+        fwrite(text, 1, n, file);
+        if (text[n])
+            fputs(text[n] == '|' ? "\\|" : " ", file), n++;
+    }
+}
+
+void nh_sheet_print_markdown(FILE *file, const struct nh_sheet *sheet)
+{
+    enum { HEADS, RULE, ROWS };
+    char room[NH_NUMBER_SIZE];
+    for (size_t line = HEADS; line < ROWS + sheet->n_rows; line++) {
+        for (size_t k = 0; k < sheet->n_columns; k++) {
+            if (!column_width(sheet, k))
+                continue;
+            fputs("| ", file);
+            if (line == RULE)
+                fputs(sheet->columns[k].right ? "--:" : "---", file);
+            else
+                put_markdown(file, line == HEADS ? sheet->columns[k].head : shown(&sheet->cells[line - ROWS][k], room));
+            putc(' ', file);
+        }
+        fputs("|\n", file);
     }
 }
 
 /* ---- for programs ---- */
 
-static void put_csv(const char *text)
+static void put_csv(FILE *file, const char *text)
 {
     if (strpbrk(text, ",\"\r\n"))
-        csv_fwrite(stdout, text, strlen(text));
+        csv_fwrite(file, text, strlen(text));
     else
-        fputs(text, stdout);
+        fputs(text, file);
 }
 
-void nh_sheet_print_csv(const struct nh_sheet *sheet)
+void nh_sheet_print_csv(FILE *file, const struct nh_sheet *sheet)
 {
     for (size_t line = 0; line <= sheet->n_rows; line++) {
         const char *comma = "";
         for (size_t k = 0; k < sheet->n_columns; k++) {
             if (!sheet->columns[k].name)
                 continue;
-            fputs(comma, stdout);
+            fputs(comma, file);
             comma = ",";
             const struct nh_cell *cell = line ? &sheet->cells[line - 1][k] : NULL;
             char number[NH_NUMBER_SIZE];
             if (!cell)
-                put_csv(sheet->columns[k].name);
+                put_csv(file, sheet->columns[k].name);
             else if (cell->kind == NH_CELL_TEXT)
-                put_csv(cell->text);
+                put_csv(file, cell->text);
             else if (cell->kind != NH_CELL_NONE && nh_number_real(number, cell->number))
-                fputs(number, stdout);
+                fputs(number, file);
         }
-        putchar('\n');
+        putc('\n', file);
     }
 }
 

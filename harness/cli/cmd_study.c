@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/** harness study: runs what is missing, and tells what came of it. */
+#include "harness/cli/cli.h"
+#include "harness/cli/near.h"
+#include "harness/cli/study.h"
+#include "harness/cli/take.h"
+#include "harness/core/err.h"
+#include "results/file.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+struct request {
+    const char *name, *jobs, *out, *studies;
+    bool quick, print;
+};
+
+void nh_study_help(FILE *file)
+{
+    fputs("Runs the sweeps of results/studies/NAME/study.json through harness/sweep.sh, finished runs excepted,\n"
+          "then prints its tables, each expectation with what was measured, and a verdict: reproduced, refuted,\n"
+          "not at this scale, or inconclusive. 'harness list studies' shows all; docs/studies.md tells how to\n"
+          "add one.\n\n"
+          "  --quick            fewer seeds and cells, as the study says\n"
+          "  --jobs N           runs at a time [as many as CPUs]\n"
+          "  --out DIR          for report.md, table.csv, expectations.csv, figures, and runs/ or, quick,\n"
+          "                     runs-quick/ [the folder of the study; quick/ in it with --quick]\n"
+          "  --print            print the job list of the sweeps, one command per line, and run nothing\n"
+          "  --studies DIR      where studies are [results/studies of the source tree]\n",
+          file);
+}
+
+/* ---- studies there are ---- */
+
+static int is_study(const struct dirent *entry)
+{
+    return entry->d_name[0] != '.' && entry->d_type != DT_REG;
+}
+
+bool nh_study_row(const char *studies, size_t i, const char *cells[2], char *room, size_t size)
+{
+    struct dirent **entries = NULL;
+    const int n = scandir(studies, &entries, is_study, alphasort);
+    const bool found = n > 0 && i < (size_t)n;
+    if (found) {
+        snprintf(room, size, "%s/%s/study.json", studies, entries[i]->d_name);
+        json_error_t error;
+        json_t *root = json_load_file(room, 0, &error);
+        const char *title = json_string_value(json_object_get(root, "title"));
+        snprintf(room, size, "%s", entries[i]->d_name);
+        cells[0] = room;
+        room += strlen(room) + 1, size -= strlen(cells[0]) + 1;
+        snprintf(room, size, "%s", root ? title ? title : "has no title" : error.text);
+        cells[1] = room;
+        json_decref(root);
+    }
+    for (int k = 0; k < n; k++)
+        free(entries[k]);
+    free(entries);
+    return found;
+}
+
+static int find(struct nh_study *study, const struct request *r)
+{
+    char room[1024], hint[NH_NEAR_SIZE];
+    const char *cells[2];
+    struct nh_near near = nh_near_start(r->name, "");
+    for (size_t i = 0; nh_study_row(r->studies, i, cells, room, sizeof room); i++) {
+        nh_near_try(&near, nh_copy(&study->memory, cells[0]));
+        if (strcmp(cells[0], r->name) == 0) {
+            obstack_printf(&study->memory, "%s/%s", r->studies, r->name);
+            return nh_study_read(study, nh_grown(&study->memory));
+        }
+    }
+    return nh_fail(NH_USAGE, "there is no study '%.60s' in %.300s%s ('harness list studies' shows all)", r->name,
+                   r->studies, nh_near_text(&near, hint));
+}
+
+/* ---- other programs ---- */
+
+/* Words of a call; there must be room for the NULL behind them. */
+struct call {
+    const char **words;
+    size_t n;
+};
+
+/* Those of a text, each behind `before` if that is not NULL. */
+static void add_words(struct nh_study *study, struct call *call, const char *before, const char *text)
+{
+    for (char *rest = strcpy(nh_alloc(&study->memory, strlen(text) + 1), text), *word; (word = strsep(&rest, " "));) {
+        if (*word && before)
+            call->words[call->n++] = before;
+        if (*word)
+            call->words[call->n++] = word;
+    }
+}
+
+/* The exit code of a program; quiet: without what it writes to stdout. It does not outlive this one. */
+static int run(struct call call, bool quiet)
+{
+    call.words[call.n] = NULL;
+    fflush(NULL);
+    const pid_t parent = getpid(), child = fork();
+    if (child == 0) {
+        const int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+        if ((quiet && dup2(null, STDOUT_FILENO) < 0) || prctl(PR_SET_PDEATHSIG, SIGTERM) || getppid() != parent)
+            _exit(1);
+        execv(call.words[0], (char *const *)call.words);
+        fprintf(stderr, "harness: cannot run %s: %s\n", call.words[0], strerror(errno));
+        _exit(1);
+    }
+    int status = 0;
+    while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR)
+        ;
+    return child > 0 && WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+}
+
+/* ---- sweeps ---- */
+
+static const char *folder_of(struct nh_study *study, const struct request *r, const struct nh_study_sweep *sweep)
+{
+    obstack_printf(&study->memory, "%s/%s/%s", r->out, r->quick ? "runs-quick" : "runs", sweep->name);
+    return nh_grown(&study->memory);
+}
+
+static int run_sweep(struct nh_study *study, const struct request *r, const struct nh_study_sweep *sweep)
+{
+    const char *args = nh_sweep_args(sweep, r->quick), *seeds = nh_sweep_seeds(sweep, r->quick);
+    char program[4096] = "";
+    if (readlink("/proc/self/exe", program, sizeof program - 1) < 0)
+        return nh_fail(NH_FAILED, "cannot find this program: %s", strerror(errno));
+    struct call call = {nh_alloc(&study->memory, (strlen(args) + strlen(study->options) + 16) * sizeof *call.words), 0};
+    call.words[call.n++] = NH_SOURCE_ROOT "/harness/sweep.sh";
+    add_words(study, &call, NULL, args);
+    add_words(study, &call, NULL, study->options);
+    const char *const more[] = {"--seeds",
+                                seeds,
+                                "--out",
+                                folder_of(study, r, sweep),
+                                "--harness",
+                                program,
+                                r->jobs ? "--jobs" : NULL,
+                                r->jobs,
+                                r->print ? "--print" : NULL};
+    for (size_t i = 0; i < sizeof more / sizeof *more; i++)
+        if (more[i])
+            call.words[call.n++] = more[i];
+    if (isatty(STDERR_FILENO) && !r->print)
+        fprintf(stderr, "sweep %s, %td of %zu\n", sweep->name, sweep - study->sweeps + 1, study->n_sweeps);
+    const int code = run(call, !r->print);
+    return code == 0 ? NH_OK
+                     : nh_fail(code == 2 ? NH_USAGE : NH_FAILED,
+                               "sweep %.60s of study %.60s failed; the same command goes on with what is missing",
+                               sweep->name, study->name);
+}
+
+static int run_sweeps(struct nh_study *study, const struct request *r)
+{
+    int status = NH_OK;
+    for (size_t i = 0; i < study->n_sweeps && !status; i++) {
+        const struct nh_study_sweep *sweep = &study->sweeps[i];
+        if (r->quick && !sweep->quick)
+            continue;
+        status = run_sweep(study, r, sweep);
+        if (!status && !r->print)
+            status = nh_study_load(study, sweep->name, folder_of(study, r, sweep));
+    }
+    return status;
+}
+
+/* ---- what came of it ---- */
+
+/* A figure that cannot be drawn is no failure of the study. */
+static bool draw(struct nh_study *study, const struct request *r, const struct nh_study_figure *figure)
+{
+    const struct nh_study_group g = nh_study_select(study, figure->where, NULL);
+    const char *set = figure->set ? figure->set : "";
+    struct call call = {nh_alloc(&study->memory, (strlen(set) + g.n + 8) * sizeof *call.words), 0};
+    obstack_printf(&study->memory, NH_SOURCE_ROOT "/plots/%s.gp", figure->figure);
+    const char *script = nh_grown(&study->memory);
+    obstack_printf(&study->memory, "%s/%s", r->out, figure->file);
+    const char *const words[] = {NH_SOURCE_ROOT "/plots/plot", figure->figure, "-o", nh_grown(&study->memory)};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        call.words[call.n++] = words[i];
+    add_words(study, &call, "--set", set);
+    for (size_t i = 0; i < g.n; i++)
+        call.words[call.n++] = g.runs[i]->folder;
+    if (g.n == 0)
+        return false;
+    const bool drawn = access(script, F_OK) == 0 && run(call, true) == 0;
+    if (!drawn)
+        fprintf(stderr, "harness: the figure %s (plots/%s.gp) was not drawn; all else is there\n", figure->file,
+                figure->figure);
+    return drawn;
+}
+
+static int tell(struct nh_study *study, const struct request *r)
+{
+    struct nh_finding *findings = nh_alloc(&study->memory, (study->n_expectations + 1) * sizeof *findings);
+    bool *drawn = nh_alloc(&study->memory, (study->n_figures + 1) * sizeof *drawn);
+    for (size_t i = 0; i < study->n_expectations; i++)
+        findings[i] = nh_study_judge(study, &study->expectations[i]);
+    for (size_t i = 0; i < study->n_figures; i++)
+        drawn[i] = draw(study, r, &study->figures[i]);
+    const int status = nh_study_write(study, r->out, findings, r->quick, drawn);
+    if (status)
+        return status;
+    nh_study_print(study, findings);
+    printf("report  %s/report.md\n", r->out);
+    return NH_OK;
+}
+
+/* ---- the command ---- */
+
+static int unknown(const char *word)
+{
+    char wrong[80], hint[NH_NEAR_SIZE];
+    snprintf(wrong, sizeof wrong, "%.*s", (int)strcspn(word, "="), word);
+    struct nh_near near = nh_near_start(wrong + strspn(wrong, "-"), "--");
+    static const char *const names[] = {"quick", "jobs", "out", "print", "studies"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        nh_near_try(&near, names[i]);
+    return nh_fail(NH_USAGE, "study has no option '%.60s'%s ('harness study --help' shows all)", wrong,
+                   nh_near_text(&near, hint));
+}
+
+static int take_word(struct request *r, int argc, char **argv, int *at)
+{
+    const struct {
+        const char *name, *placeholder, **value;
+    } options[] = {{"--jobs", "N", &r->jobs}, {"--out", "DIR", &r->out}, {"--studies", "DIR", &r->studies}};
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+        const int status = nh_take_value(argc, argv, at, options[i].name, options[i].placeholder, options[i].value);
+        if (status)
+            return status == 1 ? NH_OK : status;
+    }
+    if (strcmp(argv[*at], "--quick") == 0)
+        r->quick = true;
+    else if (strcmp(argv[*at], "--print") == 0)
+        r->print = true;
+    else if (argv[*at][0] == '-')
+        return unknown(argv[*at]);
+    else if (r->name)
+        return nh_fail(NH_USAGE, "'%.60s' is too much; study takes one name ('harness list studies' shows all)",
+                       argv[*at]);
+    else
+        r->name = argv[*at];
+    return NH_OK;
+}
+
+static int study(struct nh_study *s, struct request *r)
+{
+    int status = find(s, r);
+    if (status)
+        return status;
+    if (!r->out) {
+        obstack_printf(&s->memory, "%s/%s%s", r->studies, r->name, r->quick ? "/quick" : "");
+        r->out = nh_grown(&s->memory);
+    }
+    if (!r->print)
+        status = nh_dir_make(r->out);
+    if (!status)
+        status = run_sweeps(s, r);
+    return status || r->print ? status : tell(s, r);
+}
+
+int nh_cmd_study(int argc, char **argv)
+{
+    struct request r = {.studies = NH_STUDIES};
+    int status = NH_OK;
+    for (int at = 0; at < argc && !status; at++)
+        status = take_word(&r, argc, argv, &at);
+    if (!status && !r.name)
+        status = nh_fail(
+            NH_USAGE,
+            "study takes a name, such as 'harness study cogview-divergence' ('harness list studies' shows all)");
+    if (status)
+        return status;
+    struct nh_study s;
+    nh_study_init(&s);
+    status = study(&s, &r);
+    nh_study_fini(&s);
+    return status;
+}

@@ -1,0 +1,185 @@
+#!/usr/bin/env bash
+# study.sh PROGRAM: harness study on a tiny study from end to end, wrong words, and whether the studies of the tree are sound.
+# shellcheck disable=SC2317 # functions are called by their names
+set -euo pipefail
+shopt -s nullglob
+top=$(dirname -- "$(realpath -- "$0")")/../..
+if [[ $(parallel --version 2>&1) != 'GNU parallel'* ]]; then
+    echo '1..0 # SKIP GNU parallel is missing'
+    exit
+fi
+# A copy: the sweeps would rebuild the one in the build folder.
+cp -- "$1" harness
+cp -r -- "${NH_TEST_DATA:?}/studies" studies
+n=0
+failed=0
+
+# check NAME COMMAND...: one line of TAP; well if COMMAND succeeds. What it prints is shown where it fails.
+check() {
+    local name=$1
+    shift
+    n=$((n + 1))
+    if "$@" >said 2>&1; then
+        echo "ok $n - $name"
+    else
+        echo "not ok $n - $name: $(head -c 500 said | tr '\n' ' ')"
+        failed=1
+    fi
+}
+
+# study ARGS...: succeeds; leaves out and err.
+study() {
+    ./harness study "$@" --studies studies >out 2>err || { echo "exit code $?: $(cat err)"; return 1; }
+}
+
+# says FILE LINE...: lines of a file, blanks in a row being one.
+says() {
+    local file=$1 line
+    shift
+    for line; do
+        tr -s ' ' <"$file" | grep -qxF -- "$line" || { echo "missing: $line in: $(cat "$file")"; return 1; }
+    done
+}
+
+# refused STATUS PATTERN ARGS...: that exit code, one sentence that says PATTERN, no output.
+refused() {
+    local want=$1 pattern=$2 status=0
+    shift 2
+    ./harness study "$@" >out 2>err || status=$?
+    if [ "$status" -ne "$want" ] || [ -s out ] || [ "$(wc -l <err)" -ne 1 ] || ! grep -qF -- "$pattern" err; then
+        echo "exit code $status: $(cat err)"
+        return 1
+    fi
+}
+
+# changed FROM TO: studies/changed is the tiny study with one text in another's place.
+changed() {
+    mkdir -p studies/changed && sed "s/$1/$2/" studies/tiny/study.json >studies/changed/study.json &&
+        ! cmp -s studies/tiny/study.json studies/changed/study.json
+}
+
+whole() {
+    study tiny --out o || return
+    says out 'Overflow at the start' 'e4m3 1000 3 0 0 3/3 [0.44, 1] 0 0 weight (3 of 3) inf 3 of 3 diverged 0' \
+        'holds [claim] Small ones do not' ' first_step >= 3 in every run: 3 of 3; > 3' \
+        'fails It happens in attention' ' first_sublayer attn in every run: 0 of 3; embed in 3' \
+        ' lr@11 [0.99, 1.01] as power of lr: 1 +- 0, 2 seeds' 'tiny: reproduced (4 of 5 expectations hold, 1 fails)' 'report o/report.md'
+}
+check 'a study from end to end' whole
+
+files() {
+    python3 - <<'END'
+import csv
+table = list(csv.DictReader(open('o/table.csv', newline='')))
+assert len(table) == 5 and [row['n'] for row in table] == ['3', '3', '3', '3', '6'], table
+small, large = table[0], table[2]
+assert small['dtype'] == 'e4m3' and small['embed-rms'] == '0.1' and small['first_step_median'] == '> 3', small
+assert large['first_step_max'] == '0' and large['first_site'] == 'weight' and large['first_site_runs'] == '3', large
+assert large['final_loss_mean'] == '' and large['diverged'] == '3' and abs(float(large['diverged_low']) - .4385) < 1e-4, large
+assert table[3]['final_loss_mean'] != '' and table[3]['first_step_min'] == '> 3' and table[4]['dtype'] == '', table
+rows = list(csv.DictReader(open('o/expectations.csv', newline='')))
+assert [row['verdict'] for row in rows] == ['holds', 'holds', 'fails', 'holds', 'holds'], rows
+assert [row['decides'] for row in rows] == ['claim', 'claim', 'nothing', 'scale', 'nothing'], rows
+assert rows[0]['where'] == 'sweep=start, dtype=e4m3, embed-rms=1000', rows[0]
+END
+    # shellcheck disable=SC2016 # nothing to expand
+    says o/report.md '# A tiny stack in a tiny format' '**reproduced (4 of 5 expectations hold, 1 fails)**' '## Expectations' \
+        'Claim: Large embeddings overflow e4m3 at once, small ones do not.' '### Learning rates' 'Anything else.' \
+        '| It happens in attention | first_sublayer | attn in every run | 0 of 3; embed in 3 | fails | nothing |' \
+        '- start: `harness/sweep.sh --seeds 0..2 --vary embed-rms=0.1,1000 --vary dtype=e4m3,fp32 --steps 3`'
+}
+check 'table.csv, expectations.csv, report.md' files
+
+figures() {
+    grep -F 'the figure missing.svg (plots/no-such-figure.gp) was not drawn' err && [ ! -e o/missing.svg ] || return
+    ! command -v gnuplot >/dev/null || { [ -s o/loss.svg ] && says o/report.md '![Loss by step.](loss.svg)'; }
+}
+check 'figures; one that is not there is a warning' figures
+
+again() {
+    mv out before && touch stamp && study tiny --out o && cmp before out && [ -z "$(find o/runs -name run.json -newer stamp)" ]
+}
+check 'a second call runs nothing and says the same' again
+
+missing_cell() {
+    rm -r o/runs/start/embed-rms=0.1_dtype=e4m3_seed=1 && touch stamp && study tiny --out o && cmp before out &&
+        [ "$(find o/runs -name run.json -newer stamp)" = o/runs/start/embed-rms=0.1_dtype=e4m3_seed=1/run.json ]
+}
+check 'a cell that is missing is run' missing_cell
+
+older_cells() {
+    changed 'embed-rms=0.1,1000' 'embed-rms=0.1' && study changed --out o && says out 'e4m3 0.1 3 2 0 1/3 [0.061, 0.79] > 3 4 [4, 4.5] 1 of 3 diverged 0' \
+        'too few runs [claim] Large embeddings overflow in the first step' 'changed: inconclusive (2 of 5 expectations hold, 0 fail)' &&
+        [ "$(grep -c '^Overflow at the start,' o/table.csv)" -eq 2 ]
+}
+check 'runs of an older job list do not count' older_cells
+
+quick() {
+    study tiny --quick --jobs 1 || return
+    says out ' first_step = 0 in every run: 1 of 1; 0; 1 of at least 3 runs' 'tiny: inconclusive (1 of 5 expectations hold, 1 fails)' \
+        'report studies/tiny/quick/report.md' && [ -d studies/tiny/quick/runs-quick/start ] && [ ! -e studies/tiny/quick/runs-quick/rates ] &&
+        [ ! -e studies/tiny/report.md ] && grep -qF 'harness study tiny --quick' studies/tiny/quick/report.md
+}
+check '--quick is less of it, in a place of its own' quick
+
+verdicts() {
+    changed '"within": \[0, 0\]' '"within": [1, 1]' && study changed --out o && says out 'changed: refuted (3 of 5 expectations hold, 2 fail)' || return
+    changed '"within": \[0, 2\]' '"within": [0, null]' && study changed --out o &&
+        says out 'changed: not at this scale (3 of 5 expectations hold, 2 fail)'
+}
+check 'whatever the verdict, the exit code is 0' verdicts
+
+job_list() {
+    study tiny --print --out p && [ "$(wc -l <out)" -eq 18 ] && [ ! -e p ] &&
+        says out "$PWD/harness --embed-rms=0.1 --dtype=e4m3 --seed=0 --steps 3 --depth 2 --width 8 --heads 2 --data zipf --vocab 16 --seq 4 --batch 1 --probes none --threads=1 --resume --out=p/runs/start/embed-rms=0.1_dtype=e4m3_seed=0"
+}
+check '--print runs nothing' job_list
+
+failing_sweep() {
+    local status=0
+    changed 'dtype=e4m3,fp32' 'dtype=e4m3,fp33' || return
+    ./harness study changed --studies studies --out q >out 2>err || status=$?
+    [ "$status" -eq 2 ] && [ ! -s out ] && grep -q 'fp33' err && grep -q 'sweep start of study changed failed' err && [ ! -e q/report.md ]
+}
+check 'a sweep that fails' failing_sweep
+
+wrong_json() {
+    changed '"sweeps"' '"sweep"' && refused 1 "studies/changed/study.json has no field 'sweep'; did you mean sweeps?" changed --studies studies
+}
+check 'a broken study' wrong_json
+check 'no name' refused 2 'study takes a name'
+check 'a name that is near' refused 2 "there is no study 'tinny' in studies; did you mean tiny?" tinny --studies studies
+check 'a path' refused 2 'there is no study' studies/tiny --studies .
+check 'two names' refused 2 "'other' is too much" tiny other --studies studies
+check 'an option that is near' refused 2 "no option '--quik'; did you mean --quick?" tiny --quik
+check 'an option without its value' refused 2 '--out needs a value' tiny --out
+check 'a folder that cannot be made' refused 1 '/dev/null' tiny --studies studies --out /dev/null/x
+
+listed() {
+    ./harness list studies >out || return
+    for name in "$top"/results/studies/*/; do
+        grep -q "^$(basename "$name") " out || { cat out; return 1; }
+    done
+}
+check 'list studies' listed
+measures() {
+    ./harness list measures >out && grep -q '^first_step ' out && grep -q '^lr_sensitivity ' out
+}
+check 'list measures' measures
+
+# sound NAME: the study is read, and every cell of seeds 0 and 10 is a run that the program would start; on other data, which is quicker.
+sound() {
+    local command
+    ./harness study "$1" --print --out s >listed && ./harness study "$1" --print --quick --out s >>listed || return
+    sed -n 's/ --seed=[0-9]*0 / /; t print; b; :print; s/ --resume//g; s/ --out=.*//; p' listed | sort -u >commands
+    [ -s commands ] || return
+    while read -r command; do
+        $command --data zipf --dry-run >said.dry 2>&1 || { echo "$command: $(cat said.dry)"; return 1; }
+    done <commands
+}
+for name in "$top"/results/studies/*/; do
+    check "the study $(basename "$name")" sound "$(basename "$name")"
+done
+
+echo "1..$n"
+exit "$failed"
