@@ -10,15 +10,19 @@ scratch=$(mktemp -d)
 trap 'rm -rf -- "$scratch"' EXIT
 cd -- "$scratch"
 small=(--depth 1 --width 16 --heads 2 --seq 8 --batch 2 --data uniform --vocab 32 --dtype fp16)
-main=("${small[@]}" --policy megatron-fp16 --warmup 5 --schedule cosine --steps 40 --probe-every 6 --checkpoint-every 9)
+main=("${small[@]}" --policy megatron-fp16 --scale-window 4 --warmup 5 --schedule cosine --steps 40 --probe-every 6 --checkpoint-every 9)
 long=("${small[@]}" --steps 1500 --probe-every 40 --checkpoint-every 50 --threads 1)
 files=(checkpoint.safetensors config.csv layers.csv sites.csv steps.csv)
 # shellcheck source=tests/tap.sh
 . "$here/../tap.sh"
 
-# same FOLDER FOLDER: the same files, which are the same but for that of time and machine.
+# same FOLDER FOLDER: the same files with the same bytes, but for what run.json tells of time and machine.
 same() {
-    diff -rq --exclude=run.json "$1" "$2" && [ -e "$1/run.json" ]
+    diff -rq --exclude=run.json "$1" "$2" && diff <(timeless "$1") <(timeless "$2")
+}
+
+timeless() {
+    grep -vE '"(wall_s|peak_rss_mib|threads)"' "$1/run.json"
 }
 
 straight() {
@@ -42,7 +46,7 @@ preloaded() {
 
 # broken FOLDER ARGS...: the main run, dead at a random change of its files behind its first checkpoint.
 broken() {
-    until [ -s "$1/checkpoint.safetensors" ] && [ ! -e "$1/run.json" ]; do
+    until [ -s "$1/checkpoint.safetensors" ] && [ -e "$1/layers.csv.part" ]; do
         rm -rf "$1"
         NH_CRASH_AT=$((40 + RANDOM % 100)) preloaded "${main[@]}" --out "$@" || [ $? -eq 137 ] || say "$(cat err)" || return
     done
@@ -52,7 +56,7 @@ broken() {
 
 # At every change of a file, and now and then again while it goes on from there.
 crashes() {
-    local tiny=(--depth 1 --width 8 --heads 2 --seq 4 --batch 1 --data uniform --vocab 16 --dtype fp16 --threads 1 --steps 4
+    local tiny=(--depth 1 --width 8 --heads 2 --seq 4 --batch 1 --data uniform --vocab 16 --policy megatron-fp16 --threads 1 --steps 4
         --probe-every ends --checkpoint-every 2)
     run 0 "${tiny[@]}" --out tiny || return
     local at status
@@ -78,10 +82,7 @@ check 'death at every change of a file' crashes
 signalled() {
     local status=0
     {
-        "$program" "${long[@]}" --out "$3" --resume >out 2>err &
-        sleep "$2"
-        kill "-$1" $! || true
-        wait $! || status=$?
+        timeout --foreground --preserve-status -s "$1" "$2" "$program" "${long[@]}" --out "$3" --resume >out 2>err || status=$?
     } 2>said_shell
     return "$status"
 }

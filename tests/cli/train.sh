@@ -181,6 +181,17 @@ optimizers() {
 }
 check 'every optimizer learns' optimizers
 
+layouts() {
+    local layout
+    for layout in $("$program" list layouts | awk '{ print $1 }'); do
+        run 0 "${small[@]/uniform/zipf}" --layout "$layout" --steps 3 --lr 0.01 --probes rms,grad,overflow,error --out "layouts/$layout" || return
+        has_status "layouts/$layout" ok && steps_of "layouts/$layout" layers.csv 0 2 || say "$layout" || return
+        ! column "layouts/$layout/layers.csv" rel_err | grep -qvE '^[0-9.e-]+$' || say "$layout: an error is missing" || return
+        cells "layouts/$layout" grad_norm | awk '!($1 > 0) { exit 1 }' || say "$layout: no gradient" || return
+    done
+}
+check 'every layout is trained' layouts
+
 # ---- statuses ----
 
 one_token() {
@@ -206,6 +217,7 @@ check 'overflows that a scaler mends' mended
 forward_overflow() {
     run 0 "${small[@]}" --layout sandwich --dtype fp16 --post-gain 1e5 --steps 100 --out forward && has_status forward diverged || return
     is "$(wc -l <forward/steps.csv)" 18 && is "$(number forward skipped)" 17 && is "$(number forward applied_steps)" 0 || return
+    steps_of forward layers.csv 0 16 || return # the last look is where it stops
     is "$(cells forward loss_scale | tail -n 2 | tr '\n' ' ')" '2 1 ' && is "$(cells forward loss | sort -u)" nan || return
     grep -qE '^stopped +the forward pass is not finite' out && grep -q '"stopped_by": "the forward' forward/run.json || return
     offence forward first_offender | grep -qx 'direction fwd' && offence forward first_offender | grep -qx 'step 0'
@@ -241,13 +253,14 @@ overflowed() {
     local seed
     for ((seed = 0; seed < 40; seed++)); do
         run 0 --depth 1 --width 16 --heads 2 --data zipf --vocab 64 --batch 1 --seq 4 --dtype e4m10 --embed-scale 80 --steps 12 \
-            --seed "$seed" --probes none --out over --force || return
+            --seed "$seed" --probes overflow --probe-every ends --out over --force || return
         [ "$(field over status)" != overflowed ] || break
     done
     has_status over overflowed || return
     local step
     step=$(offence over first_forward | sed -n 's/^step //p')
     is "$(cells over overflow_fwd | awk '$1 > 0 { print NR - 1; exit }')" "$step" || return
+    diff <(printf '%s\n' 0 "$step" 11 | sort -nu) <(column over/sites.csv step | uniq) || return # the probes look there
     is "$(offence over first_offender)" "$(offence over first_forward)" && grep -qE '"loss": [0-9.]+' over/run.json
 }
 check 'a forward overflow that passes' overflowed

@@ -236,6 +236,40 @@ START_TEST(small_branches_are_swallowed)
 }
 END_TEST
 
+/* ---- frozen gains ---- */
+
+/** The gradient of a frozen gain, a sum over 1024 rows, leaves fp16, and no other does: large logits, a small branch.
+ */
+START_TEST(frozen_gain_stops_the_step)
+{
+    for (int frozen = 0; frozen < 2; frozen++) {
+        struct trained x;
+        char words[256];
+        snprintf(words, sizeof words,
+                 "--layout sandwich --depth 1 --width 16 --heads 2 --batch 64 --seq 16 --vocab 64 --dtype fp16 "
+                 "--embed-shrink 0.01 "
+                 "--post-gain 0.001 --loss-scale 210 --steps 3%s",
+                 frozen ? " --post-gain-frozen" : "");
+        trained_begin(&x, words);
+        fill_params(&x.model, "norm_final.gain", 1000);
+        int head = param_named(x.model.graph, "head");
+        double *w = param_of(&x.model, head);
+        for (size_t i = 0; i < param_size(x.model.graph, head); i++)
+            w[i] *= 10;
+        x.model.core->set_param(x.model.exec, head, w);
+        struct nh_train_step row = trained_step(&x);
+        ck_assert_int_eq(row.skipped, !frozen);
+        ck_assert_int_eq(x.trainer.stop, frozen ? NH_GOES_ON : NH_STOP_BACKWARD);
+        ck_assert_int_eq(x.trainer.first_forward.first.kind, NH_NO_OFFENCE);
+        ck_assert_int_eq(x.trainer.first_backward.first.kind, frozen ? NH_NO_OFFENCE : NH_OVERFLOW);
+        if (!frozen)
+            ck_assert_int_eq(x.model.graph->sites[x.trainer.first_backward.first.site].name, NH_SITE_NORM_POST);
+        free(w);
+        trained_end(&x);
+    }
+}
+END_TEST
+
 int main(void)
 {
     keep_memory();
@@ -248,6 +282,7 @@ int main(void)
     tcase_add_loop_test(tc, masters_in_another_format, 0, 6);
     tcase_add_loop_test(tc, twin_of_a_trained_model, 0, COUNT(dtypes));
     tcase_add_loop_test(tc, small_branches_are_swallowed, 0, 16);
+    tcase_add_test(tc, frozen_gain_stops_the_step);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
     srunner_set_tap(runner, "-");

@@ -171,6 +171,41 @@ START_TEST(batches_of_a_step)
 }
 END_TEST
 
+/** Newton-Schulz brings all singular values near 1: the first step of Muon has norm 0.2 lr sqrt(larger side) times
+ * about the root of the smaller side, for queries, keys, values, gate and up each by itself, whatever their sizes. */
+START_TEST(parts_of_a_matrix)
+{
+    struct trained x;
+    trained_begin(&x, "--dtype fp64 --depth 1 --width 24 --heads 6 --kv-heads 2 --ffn swiglu --ffn-mult 1.5 --batch 16 "
+                      "--seq 16 --vocab 64 "
+                      "--steps 1 --optimizer muon --lr 0.5");
+    const struct nh_graph *g = x.model.graph;
+    double *before[32];
+    ck_assert_int_le(g->n_params, COUNT(before));
+    for (int p = 0; p < g->n_params; p++)
+        before[p] = param_of(&x.model, p);
+    trained_step(&x);
+    int n_parts = 0;
+    for (int p = 0; p < g->n_params; p++) {
+        const struct nh_param *q = &g->params[p];
+        double *after = param_of(&x.model, p);
+        bool hidden = q->rows > 1 && q->layer == 1;
+        for (int i = 0, row = 0; i < q->n_parts && hidden; row += q->part[i++].rows, n_parts++) {
+            int small = q->part[i].rows < q->cols ? q->part[i].rows : q->cols,
+                large = q->part[i].rows + q->cols - small;
+            double sum = 0;
+            for (int k = row * q->cols; k < (row + q->part[i].rows) * q->cols; k++)
+                sum += (after[k] - before[p][k]) * (after[k] - before[p][k]);
+            double ratio = sum / (0.01 * large * small);
+            ck_assert_msg(ratio > 0.6 && ratio < 1.3, "%s, part %d: %g", q->name, i, ratio);
+        }
+        free(after), free(before[p]);
+    }
+    ck_assert_int_eq(n_parts, 3 + 1 + 2 + 1);
+    trained_end(&x);
+}
+END_TEST
+
 int main(void)
 {
     keep_memory();
@@ -179,6 +214,7 @@ int main(void)
     tcase_set_timeout(tc, 120);
     tcase_add_loop_test(tc, steps_of_the_reference, 0, N_CASES);
     tcase_add_loop_test(tc, losses_of_the_reference_in_fp32, 0, N_CASES);
+    tcase_add_test(tc, parts_of_a_matrix);
     tcase_add_loop_test(tc, threads_move_bits, 0, 9);
     tcase_add_loop_test(tc, batches_of_a_step, 0, 3);
     suite_add_tcase(suite, tc);
