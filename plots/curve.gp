@@ -56,6 +56,8 @@ panel = 1
 logarithmic = set_log eq 'auto' ? y_min[1] >= 0 && y_max[1] > 100 * y_pos[1] && strstrt(set_y, '_bits') == 0 : asked('y')
 from_zero = 0
 telling = 1
+line = 0.06
+fitting = 70
 load 'plots/lines.gpi'
 if (logarithmic_x && x_min <= 0) {
     set label 'not shown: ' . set_x . ' ≤ 0' at graph 0.01, graph 0.03 left

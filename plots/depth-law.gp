@@ -30,6 +30,8 @@ panel = 1
 logarithmic = 1
 from_zero = 0
 telling = 1
+line = 0.06
+fitting = 70
 load 'plots/lines.gpi'
 
 # Every seed is a small ring.

@@ -1,10 +1,11 @@
 # How large is the gradient of the loss with respect to the residual stream, layer by layer?
-# Run: plots/plot gradient RUN... [-o gradient.svg] [--set log=no] [--set step=0]
+# Run: plots/plot gradient RUN... [-o gradient.svg] [--set log=no] [--set depth=60] [--set step=0]
 # Reads: layers.csv
 # Set: log=yes (yes, no: logarithmic axis)
+# Set: depth=deepest (deepest: of runs that differ in depth the deepest; all, or a number of layers)
 # Set: step=last (last, or the number of a training step)
 load 'plots/style.gp'
-if (!series('position', 'grad_rms', 'layout depth dtype policy init label stream', set_step, '')) {
+if (!series('position', 'grad_rms', 'layout depth dtype policy init label stream', set_step, "-v depth='" . set_depth . "'")) {
     exit status 1
 }
 load 'series.gp'
@@ -28,5 +29,7 @@ panel = 1
 logarithmic = set_log ne 'no'
 from_zero = 1
 telling = 1
+line = 0.06
+fitting = 70
 load 'plots/lines.gpi'
 eval 'plot ' . lines . keys

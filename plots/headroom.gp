@@ -1,16 +1,19 @@
 # How many bits of range are left at each stored value, in each layer?
-# Run: plots/plot headroom RUN... [-o headroom.svg] [--set direction=bwd] [--set depth=60] [--set step=0]
+# Run: plots/plot headroom RUN... [-o headroom.svg] [--set direction=bwd] [--set depth=60] [--set step=0] [--set over=step]
 # Reads: sites.csv
 # Set: direction=fwd (fwd, bwd: gradients of activations, wgrad: gradients of weights)
 # Set: depth=deepest (deepest: of runs that differ in depth the deepest; all, or a number of layers)
 # Set: step=last (last, or the number of a training step)
+# Set: over=layer (layer; step: every step that was looked at, over all layers)
 load 'plots/style.gp'
-if (!helper('sites', "-v what=headroom -v direction='" . set_direction . "' -v depth='" . set_depth . "' -v step='" . set_step . "'")) {
+axis = set_over
+if (!helper('sites', sprintf("-v what=headroom -v direction='%s' -v depth='%s' -v step='%s' -v axis='%s'", \
+        set_direction, set_depth, set_step, axis))) {
     exit status 1
 }
 load 'sites.gp'
 
-heading = 'Headroom by site and layer, ' . \
+heading = 'Headroom by site and ' . axis . ', ' . \
     (set_direction eq 'bwd' ? 'gradients of activations' : set_direction eq 'wgrad' ? 'gradients of weights' : 'forward')
 logarithmic = 0
 colour_low = value_min < 0 ? value_min : 0

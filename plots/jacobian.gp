@@ -1,11 +1,12 @@
 # How far does each sublayer's Jacobian stretch the stream, on average and in the worst direction?
-# Run: plots/plot jacobian RUN... [-o jacobian.svg] [--set log=yes] [--set step=0]
+# Run: plots/plot jacobian RUN... [-o jacobian.svg] [--set log=yes] [--set depth=60] [--set step=0]
 # Reads: layers.csv
 # Set: log=auto (auto, yes, no: logarithmic axes; auto where the values span more than a factor of 5)
+# Set: depth=deepest (deepest: of runs that differ in depth the deepest; all, or a number of layers)
 # Set: step=last (last, or the number of a training step)
 load 'plots/style.gp'
 if (!series('layer', 'jac_fro jac_spec jac_fro_se', 'layout depth dtype policy init label', set_step, \
-        "-v panel=sublayer -v final=apart -v where='stream 0'")) {
+        "-v panel=sublayer -v final=apart -v where='stream 0' -v depth='" . set_depth . "'")) {
     exit status 1
 }
 load 'series.gp'
@@ -40,11 +41,11 @@ do for [kind in 'attn ffn block'] {
 }
 what(p) = panel_name[p] eq 'attn' ? 'attention' : panel_name[p] eq 'ffn' ? 'FFN' : panel_name[p]
 load 'plots/legend.gpi'
-legend_columns = int(106 / (longest_text + 7))
-legend_rows = int(ceil(real(n + 1) / legend_columns)) + ends
-tall = 1.26 + 0.05 * legend_rows
+legend_columns = longest_text > 44 ? 1 : int(106 / (longest_text + 8.5))
+legend_rows = int(ceil(real(n + 1) / legend_columns))
+tall = 1.26 + key_row * (legend_rows + 2 * ends)
 load 'plots/style.gp'
-legend_top = (0.02 + 0.05 * legend_rows) / tall
+legend_top = (0.03 + key_row * (legend_rows + 2 * ends)) / tall
 set multiplot title "Jacobian of each sublayer, d x_k / d x_(k−1)\n" . about noenhanced
 left = 0.11
 beside = 0.025
@@ -53,6 +54,8 @@ top = 1 - 0.20 / tall
 high_ = (top - legend_top - 0.17 / tall - below_) / 2
 wide = (0.98 - left - beside * (placed - 1)) / placed
 set key off
+line = 0.047 / (high_ * tall)
+fitting = 70 / placed
 do for [k = 1:2] {
     logarithmic = set_log eq 'yes' || (set_log eq 'auto' && y_max[k] > 5 * y_pos[k])
     do for [place = 1:placed] {
@@ -97,7 +100,7 @@ set xlabel ''
 set ylabel ''
 set xrange [0:1]
 set yrange [0:1]
-set key inside center center horizontal Left reverse maxrows legend_rows
+set key inside center center vertical Left reverse maxrows legend_rows
 if (ends) {
     set key title 'layout: end to end, Frobenius norm / √n and largest singular value'
 }

@@ -1,16 +1,19 @@
 # Where does the format overflow: at which stored value, in which layer, how often?
-# Run: plots/plot overflow RUN... [-o overflow.svg] [--set direction=bwd] [--set depth=60] [--set step=0]
+# Run: plots/plot overflow RUN... [-o overflow.svg] [--set direction=bwd] [--set depth=60] [--set step=0] [--set over=step]
 # Reads: sites.csv
 # Set: direction=fwd (fwd, bwd: gradients of activations, wgrad: gradients of weights)
 # Set: depth=deepest (deepest: of runs that differ in depth the deepest; all, or a number of layers)
 # Set: step=last (last, or the number of a training step)
+# Set: over=layer (layer; step: every step that was looked at, over all layers)
 load 'plots/style.gp'
-if (!helper('sites', "-v what=overflow -v direction='" . set_direction . "' -v depth='" . set_depth . "' -v step='" . set_step . "'")) {
+axis = set_over
+if (!helper('sites', sprintf("-v what=overflow -v direction='%s' -v depth='%s' -v step='%s' -v axis='%s'", \
+        set_direction, set_depth, set_step, axis))) {
     exit status 1
 }
 load 'sites.gp'
 
-heading = (value_max > 0 ? 'Overflows by site and layer, ' : 'No overflow at any site, ') . \
+heading = (value_max > 0 ? 'Overflows by site and ' . axis . ', ' : 'No overflow at any site, ') . \
     (set_direction eq 'bwd' ? 'gradients of activations' : set_direction eq 'wgrad' ? 'gradients of weights' : 'forward')
 logarithmic = 1
 colour_low = 1

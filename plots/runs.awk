@@ -62,6 +62,11 @@ function get(r, c) {
     return c in column ? field[column[c]] : of(r, c)
 }
 
+# The value that tells the line of the row at hand apart. An option goes before a column of that name: lr is that of the run.
+function key_of(r, c) {
+    return (r, c) in option ? option[r, c] : get(r, c)
+}
+
 # Takes note of the run of the row at hand.
 function meet(r,    i) {
     if (r in met)
@@ -128,6 +133,28 @@ function group(r, x,    j, g) {
     return g
 }
 
+# Takes note in left_out[RUN] of the runs that are not drawn: depth is `all`, a number of layers, or `deepest`: of runs that
+# differ in depth alone the deepest.
+function choose_depth(depth,    i, j, r, most, alike) {
+    for (i = 1; i <= n_all_runs; i++) {
+        r = run[i]
+        for (j = 1; j <= nkeys; j++)
+            if (key[j] != "depth")
+                alike[r] = alike[r] SUBSEP of(r, key[j])
+        if (of(r, "depth") + 0 > most[alike[r]])
+            most[alike[r]] = of(r, "depth") + 0
+    }
+    for (i = 1; i <= n_all_runs; i++) {
+        r = run[i]
+        if (depth == "deepest" ? of(r, "depth") + 0 < most[alike[r]] : depth != "all" && of(r, "depth") != depth) {
+            left_out[r] = 1
+            n_left_out++
+        }
+    }
+    if (n_left_out && n_left_out == n_all_runs)
+        fail("no run has depth " depth)
+}
+
 # How a key's value is written in a legend; "" where it need not be.
 function key_text(c, v) {
     if (v == "" || (c == "stream" && v == 0))
@@ -160,6 +187,27 @@ function about_runs(    i, c, v, neutral, text) {
             text = text ", " c " " v
     }
     return text
+}
+
+# The options of the training that all drawn runs share, for a title
+function about_training(    i, n, c, v, text) {
+    n = split("lr warmup schedule optimizer clip weight-decay batch", list_)
+    for (i = 1; i <= n; i++) {
+        v = common(list_[i])
+        if (v != "")
+            text = text (text == "" ? "" : ", ") list_[i] " " v
+    }
+    return text
+}
+
+# The runs of each series, as series.awk has written them: member[SERIES, 1..members[SERIES]]
+function read_members(    part) {
+    while ((getline <"members.dat") > 0) {
+        split($0, part, "\t")
+        n_series = part[1]
+        member[n_series, ++members[n_series]] = part[2]
+        drawn[part[2]] = 1
+    }
 }
 
 # The value that a column or option has in all drawn runs; "" where they differ.

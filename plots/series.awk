@@ -2,6 +2,7 @@
 # series.awk -v x=COLUMN -v y='COLUMN...' -v by='COLUMN...' [-v SETTING=VALUE]... data.csv: rows to lines of a plot; behind
 # csv.awk and runs.awk. Settings:
 #   step=last|all|NUMBER   only the last step of each run, every step, or one
+#   depth=deepest|all|NUMBER   of runs that differ in depth alone the deepest, every run, or those of one depth
 #   where='COLUMN VALUE...'  only rows of these values; `layer last` is layer L, `sublayer last` the last one of a layer;
 #                          stream and direction are asked for only where there is such a column
 #   panel=COLUMN           a panel for each value of this column
@@ -17,7 +18,8 @@
 #
 # Writes series.dat: a block per panel and series, highest end first, one line per x: x, then per y column mean, least and
 # greatest finite value, NaN where there is none (a column *_se: the standard error of the mean); runs.dat: the same
-# blocks, one line per row: x and the first y; and series.gp: what a figure must know, as gnuplot variables.
+# blocks, one line per row: x and the first y; members.dat: number of a series, tab, one of its runs; and series.gp: what a
+# figure must know, as gnuplot variables.
 
 # Where the row at hand stands in the depth; "" for the final row.
 function place(    sub_) {
@@ -106,6 +108,7 @@ BEGIN {
     close(file)
     csv_line[file] = 0
     tell_apart(x)
+    choose_depth(depth == "" ? "all" : depth)
     by_run = of(run[1], x) != "" && x != "seed"
 
     # Pass 2: sums.
@@ -115,7 +118,7 @@ BEGIN {
         t = "step" in column ? field[column["step"]] + 0 : 0
         if (step == "last" || step == "" ? t != last_step[r] : step != "all" && t != step + 0)
             continue
-        if (!wanted(r))
+        if (r in left_out || !wanted(r))
             continue
         any_row = 1
         ends = final == "apart" && field[column["sublayer"]] == "final"
@@ -128,7 +131,7 @@ BEGIN {
             continue
         s = ""
         for (i = 1; i <= nkeys; i++)
-            s = s SUBSEP get(r, key[i])
+            s = s SUBSEP key_of(r, key[i])
         # Runs in which nothing was measured are no series.
         if (get(r, want[1]) == "")
             continue
@@ -146,7 +149,7 @@ BEGIN {
         }
         p += 0
         for (i = 1; i <= nkeys; i++) {
-            v = get(r, key[i])
+            v = key_of(r, key[i])
             if (!((i, v) in seen)) {
                 seen[i, v] = 1
                 value[i, ++values[i]] = v
@@ -292,9 +295,15 @@ BEGIN {
     print "array stop[n * panels]; array stop_kind[n * panels]; array zero[n * panels]; array zero_kind[n * panels]" >out
     print "array has[" ny " * panels]; array y_min[" ny "]; array y_max[" ny "]; array y_pos[" ny "]; array final[" ny " * n]" >out
     least_runs = n_runs
-    for (c in runs_at)
-        if (runs_at[c] < least_runs)
-            least_runs = runs_at[c]
+    if (x == "step") {
+        for (s in runs)
+            if (runs[s] < least_runs)
+                least_runs = runs[s]
+    } else {
+        for (c in runs_at)
+            if (runs_at[c] < least_runs)
+                least_runs = runs_at[c]
+    }
     for (i = 1; i <= n; i++) {
         s = series[i]
         split(substr(s, 2), part, SUBSEP)
@@ -378,6 +387,7 @@ BEGIN {
         t = v
     }
     about = about_runs() (x == "step" || step == "all" ? "" : n_steps > 1 ? ", last step of each run" : t > 0 ? ", step " t : "") \
+        (depth == "deepest" && n_left_out ? ", deepest runs" : "") \
         (points_only ? "" : n_runs > 1 ? ", " (spread == "" ? "mean and range of " : "") (least_runs < n_runs ? least_runs " to " : "") n_runs " seeds" spread : \
         n_seeds == 1 && seed != "" && x != "seed" ? ", seed " seed : "")
     print "about = " gp(substr(about, 3)) >out
@@ -402,6 +412,11 @@ BEGIN {
         print "panel_name[" q "] = " gp(panel_name[q]) >out
     close(out)
 
+    for (i = 1; i <= n; i++)
+        for (j = 1; j <= n_all_runs; j++)
+            if ((series[i], run[j]) in run_of)
+                print i "\t" run[j] >"members.dat"
+
     for (q = 1; q <= panels; q++)
         for (i = 1; i <= n; i++) {
             s = series[i]
@@ -416,13 +431,19 @@ BEGIN {
                     if (!count[c])
                         printf " NaN NaN NaN" >"series.dat"
                     else
-                        printf " %s %.9g %.9g", (bad[c] ? "NaN" : sprintf("%.9g", (want[k] ~ /_se$/ ? sqrt(sum[c]) : sum[c]) / count[c])), least[c], most[c] >"series.dat"
+                        printf " %s %.9g %.9g", (bad[c] || missing(s, q, xs[s, q, j]) ? "NaN" : \
+                            sprintf("%.9g", (want[k] ~ /_se$/ ? sqrt(sum[c]) : sum[c]) / count[c])), least[c], most[c] >"series.dat"
                 }
                 printf "\n" >"series.dat"
             }
             printf "\n\n" >"series.dat"
             printf "%s\n\n", (s, q) in row ? row[s, q] : "NaN NaN\n" >"runs.dat"
         }
+}
+
+# Has a run of the series ended before this step?
+function missing(s, q, p) {
+    return x == "step" && !points_only && runs_at[s, q, p] < runs[s]
 }
 
 # The ranks of a series among the values of each key.

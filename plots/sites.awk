@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-# sites.awk -v what=overflow|headroom -v direction=fwd|bwd|wgrad -v step=last|NUMBER -v depth=deepest|all|NUMBER data.csv:
-# rows of sites.csv to heat maps of site by layer, one panel for each value of the run's keys; behind csv.awk and runs.awk.
-# Of the seeds of a panel each cell shows the worst: most overflows, least headroom.
+# sites.awk -v what=overflow|headroom -v direction=fwd|bwd|wgrad -v axis=layer|step -v step=last|NUMBER
+# -v depth=deepest|all|NUMBER data.csv: rows of sites.csv to heat maps of site by layer, or by step of training (of all layers,
+# whatever `step` says), one panel for each value of the run's keys; behind csv.awk and runs.awk. A cell has the overflows of
+# all its layers, or their least headroom; of the seeds of a panel it shows the worst.
 #
 # Writes cells.dat: for each panel a block of each kind of mark (`kind_name` below), one line per rectangle of equal cells in
-# a row, or per cell where the mark is a point or text: first layer, last layer, row, value; and sites.gp: panels, rows and what their titles say.
+# a row, or per cell where the mark is a point or text: first and last column, row, value; and sites.gp: panels, rows and what
+# their titles say.
 
 # Makes the row of a site: behind the site before it in its sublayer, else before the others of its sublayer, else at the
 # end, but the final ones stay last.
@@ -33,6 +35,8 @@ function count_text(n) {
 BEGIN {
     file = ARGV[1]
     most_panels = 24
+    if (axis !~ /^(layer|step)$/)
+        fail("over=" axis ": a heat map has its columns over layer or step")
     value_column = what == "overflow" ? "overflow" : "headroom_bits"
     n_needed = split("layer sublayer site direction nan_made propagated overflow " value_column, needed)
     kinds = split("same value over passed only_zeros nan_made zero_made overflowed text", kind_name)
@@ -59,29 +63,24 @@ BEGIN {
         t = c_step ? field[c_step] + 0 : 0
         if (!(r in last_step) || t > last_step[r])
             last_step[r] = t
+        if (!(t in column_of)) {
+            column_of[t] = 1
+            looks[++n_looks] = t
+        }
     }
     close(file)
     csv_line[file] = 0
+    sort(looks, n_looks)
+    for (i = 1; i <= n_looks; i++)
+        column_of[looks[i]] = i - 1
     if (n_all_runs == 0)
         fail("the results have no row of direction " direction)
     tell_apart("")
+    choose_depth(depth)
     for (i = 1; i <= n_all_runs; i++) {
         r = run[i]
-        g = ""
-        for (j = 1; j <= nkeys; j++) {
-            if (key[j] != "depth")
-                g = g SUBSEP of(r, key[j])
-        }
-        alike[r] = g
-        if (of(r, "depth") + 0 > deepest[g])
-            deepest[g] = of(r, "depth") + 0
-    }
-    for (i = 1; i <= n_all_runs; i++) {
-        r = run[i]
-        if (depth == "deepest" ? of(r, "depth") + 0 < deepest[alike[r]] : depth != "all" && of(r, "depth") != depth) {
-            left_out++
+        if (r in left_out)
             continue
-        }
         drawn[r] = 1
         v = of(r, "seed")
         n_seeds += !(v in seeds)
@@ -104,8 +103,6 @@ BEGIN {
         if (++runs[panel_of[p]] > n_runs)
             n_runs = runs[panel_of[p]]
     }
-    if (!panels)
-        fail("no run has depth " depth)
     if (panels > most_panels)
         fail(panels " kinds of runs do not fit on a page (at most " most_panels "); give fewer, or choose with --set depth=")
 
@@ -118,19 +115,20 @@ BEGIN {
         if (!(r in drawn))
             continue
         t = c_step ? field[c_step] + 0 : 0
-        if (step == "last" ? t != last_step[r] : t != step + 0)
+        if (axis == "layer" && (step == "last" ? t != last_step[r] : t != step + 0))
             continue
         n_rows_read++
         steps[t] = 1
         p = of_panel[r]
         l = field[c_layer] + 0
+        x = axis == "layer" ? l : column_of[t]
         s = field[c_sublayer] SUBSEP field[c_site]
         g = r SUBSEP l SUBSEP field[c_sublayer]
         row_of(s, last_site[g], field[c_sublayer])
         last_site[g] = s
-        if (l > layers[p])
-            layers[p] = l
-        i = p SUBSEP s SUBSEP l
+        if (x > last[p])
+            last[p] = x
+        i = p SUBSEP s SUBSEP x
         if (!(i in there)) {
             there[i] = 1
             if (!((p, s) in turn))
@@ -147,12 +145,12 @@ BEGIN {
         if (o > 0) {
             over[i] = 1
             # What came first in the order of execution.
-            g = direction == "bwd" ? -l : l
-            v = direction == "bwd" ? -turn[p, s] : turn[p, s]
-            if (!(p in first) || g < first_layer[p] || g == first_layer[p] && v < first_turn[p]) {
-                first[p] = "layer " l ", " (field[c_sublayer] == field[c_site] ? "" : field[c_sublayer] " ") field[c_site]
-                first_layer[p] = g
-                first_turn[p] = v
+            j = direction == "bwd" ? -1 : 1
+            if (!(p in first) || earlier(p, axis == "step" ? t : 0, j * l, j * turn[p, s])) {
+                first[p] = place_text(t, l)
+                first_step[p] = axis == "step" ? t : 0
+                first_layer[p] = j * l
+                first_turn[p] = j * turn[p, s]
             }
         }
         if (field[column["nan_made"]] + 0 > 0)
@@ -173,6 +171,7 @@ BEGIN {
         v += 0
         any_finite = 1
         if (what == "overflow") {
+            v = amount[r, i] += v
             if (v > 0 && (!(i in cell) || v > cell[i]))
                 cell[i] = v
         } else if (!(i in cell) || v < cell[i]) {
@@ -180,7 +179,7 @@ BEGIN {
         }
         if (what != "overflow" && (!(p in least) || v < least[p])) {
             least[p] = v
-            least_at[p] = "layer " l ", " (field[c_sublayer] == field[c_site] ? "" : field[c_sublayer] " ") field[c_site]
+            least_at[p] = place_text(t, l)
         }
     }
     if (!n_rows_read)
@@ -218,21 +217,21 @@ BEGIN {
     # Rectangles.
     for (k = 1; k <= panels; k++) {
         p = place[k]
-        if (layers[p] > most_layers)
-            most_layers = layers[p]
+        if (last[p] > last_column)
+            last_column = last[p]
         for (m = 1; m <= kinds; m++) {
             some[k, m] = 0
             for (y = 1; y <= rows; y++) {
                 from = -1
-                for (l = 0; l <= layers[p] + 1; l++) {
-                    v = mark(p SUBSEP row_name[y] SUBSEP l, kind_name[m])
+                for (x = 0; x <= last[p] + 1; x++) {
+                    v = mark(p SUBSEP row_name[y] SUBSEP x, kind_name[m])
                     if (from >= 0 && (v "" != held "" || kind_name[m] ~ /made|flowed|text/)) {
-                        printf "%d %d %d %s\n", from, l - 1, y, held >"cells.dat"
+                        printf "%d %d %d %s\n", from, x - 1, y, held >"cells.dat"
                         some[k, m]++
                         from = -1
                     }
                     if (v != "" && from < 0) {
-                        from = l
+                        from = x
                         held = v
                     }
                     if (kind_name[m] == "value" && v != "") {
@@ -257,19 +256,18 @@ BEGIN {
     }
 
     out = "sites.gp"
-    print "panels = " panels "; rows = " rows "; layers = " most_layers "; n_runs = " n_runs >out
+    print "panels = " panels "; rows = " rows "; last_column = " last_column + 0 "; n_runs = " n_runs >out
     printf "value_min = %.9g; value_max = %.9g; range = %d\n", bottom_seen ? bottom : 0, bottom_seen ? top : 0, range >out
     print "array panel_name[panels]; array finding[panels]; array row_name[rows]; array group[rows]; array some[panels * " kinds "]" >out
-    print "array panel_layers[panels]" >out
     for (k = 1; k <= panels; k++) {
         p = place[k]
         if (p in first)
-            text = "first overflow: " first[p]
+            text = "first overflow" (axis == "step" ? " seen" : "") ": " first[p]
         else
             text = "no overflow" (c_total ? " in " count_text(total[p]) " values" : "")
         if (what == "headroom" && !(p in first))
             text = p in least ? sprintf("least: %.1f bits, %s", least[p], least_at[p]) : "no finite value"
-        printf "panel_name[%d] = %s; finding[%d] = %s; panel_layers[%d] = %d\n", k, gp(title[p]), k, gp(text), k, layers[p] >out
+        printf "panel_name[%d] = %s; finding[%d] = %s\n", k, gp(title[p]), k, gp(text) >out
         for (m = 1; m <= kinds; m++)
             print "some[" (k - 1) * kinds + m "] = " some[k, m] >out
     }
@@ -277,16 +275,30 @@ BEGIN {
         split(row_name[y], part, SUBSEP)
         printf "row_name[%d] = %s; group[%d] = %s\n", y, gp(part[2]), y, gp(part[1]) >out
     }
+    print "array look[" n_looks "]" >out
+    for (i = 1; i <= n_looks; i++)
+        print "look[" i "] = " looks[i] >out
     n_steps = 0
     for (v in steps) {
         n_steps++
         t = v
     }
-    about = about_runs() (n_steps > 1 ? ", last step of each run" : t > 0 ? ", step " t : "") \
-        (depth == "deepest" && left_out ? ", deepest runs" : "") \
+    about = about_runs() (axis == "step" ? "" : n_steps > 1 ? ", last step of each run" : t > 0 ? ", step " t : "") \
+        (depth == "deepest" && n_left_out ? ", deepest runs" : "") \
         (n_runs > 1 ? ", worst of " n_runs " seeds" : n_seeds == 1 && seed != "" ? ", seed " seed : "")
-    print "about = " gp(substr(about, 3)) >out
+    print "about = " gp(substr(about, 3)) "; training = " gp(about_training()) >out
     close(out)
+}
+
+# Where the row at hand stands
+function place_text(t, l) {
+    return (axis == "step" ? "step " t ", " : "") "layer " l ", " \
+        (field[c_sublayer] == field[c_site] ? "" : field[c_sublayer] " ") field[c_site]
+}
+
+# Does this come before the first overflow that a panel has had so far?
+function earlier(p, t, l, turn_) {
+    return t != first_step[p] ? t < first_step[p] : l != first_layer[p] ? l < first_layer[p] : turn_ < first_turn[p]
 }
 
 # What stands in a cell as a mark of one kind; "" for nothing. Headroom is rounded to half a bit, so that equal
@@ -303,7 +315,7 @@ function mark(i, what_,    v) {
     if (what_ == "passed")
         return i in passed && !(i in over) ? 1 : ""
     if (what_ == "only_zeros")
-        return i in only_zeros && !(i in cell) && !(i in over) ? 1 : ""
+        return i in only_zeros && !(i in cell) && !(i in over) && !(i in passed) ? 1 : ""
     if (!(i in cell) || (what != "overflow" && i in over))
         return ""
     if (what_ == "text")

@@ -2,21 +2,29 @@
 # What all figures share. plots/plot sets `out`, the file to write; its ending picks the terminal. A figure that needs more
 # room than the usual page sets `tall` (times the usual height) and loads this file again.
 set encoding utf8
-# Markers of one size in all terminals.
+# Markers and dashes of one size in all terminals, a small font; key_row: height of a line of the legend, in pages of the usual
+# height.
 point = 1
+dash_of_theory = '(8, 6)'
+key_row = 0.038
 if (!exists('tall')) {
     tall = 1
 }
 set output
 if (out[strlen(out)-3:] eq '.svg') {
     point = 0.65
+    key_row = 0.05
+    small = 13
     set terminal svg size 900,540*tall font 'sans,15' background 'white' noenhanced
 }
 if (out[strlen(out)-3:] eq '.png') {
-    set terminal pngcairo size 1350,810*tall font 'sans,17' linewidth 1.5 noenhanced
+    dash_of_theory = '(12, 9)'
+    small = 15
+    set terminal pngcairo size 1350,810*tall font 'sans,17' linewidth 1.5 dashlength 0.7 noenhanced
 }
 if (out[strlen(out)-3:] eq '.pdf') {
-    set terminal pdfcairo size 6.5,3.9*tall font 'sans,11' pointscale 0.6 noenhanced
+    small = 10
+    set terminal pdfcairo size 6.5,3.9*tall font 'sans,11' pointscale 0.45 noenhanced
 }
 set output out
 
@@ -33,8 +41,9 @@ dash(i, variant) = dashes[((i - 1) / 8 + variant - 1) % 5 + 1]
 
 set border 3 linewidth 0.8 linecolor rgb '#404040'
 set tics nomirror out scale 0.6
+set format '%g'
 set grid ytics linetype 1 linewidth 0.5 linecolor rgb '#e0e0e0'
-set key outside right top vertical Left reverse samplen 2.5 spacing 1.15 noenhanced
+set key outside right top vertical Left reverse samplen 4 spacing 1.15 noenhanced
 set title noenhanced offset 0,-0.3
 
 # Tics of a logarithmic axis from `low` to `high`, for `set xtics` or `set ytics`: several to a decade where decades are few.
@@ -43,7 +52,10 @@ decades(e, last, dense) = decade(e, dense) . (e < last ? ', ' . decades(e + 1, l
 log_tics(low, high) = high > 1000 * low ? 'autofreq' : '(' . decades(floor(log10(low)), floor(log10(high)), high < 8 * low) . ')'
 log_format(low, high) = high < 1e6 && (high > 1000 * low ? 10 ** ceil(log10(low)) : low) > 0.9e-4 ? '%g' : '%.0e'
 
-# Runs an awk script on data.csv; true when it has written what it is there for. `series` writes series.dat and series.gp.
+# Runs an awk script on a table; true when it has written what it is there for. `series` writes series.dat and series.gp.
+if (!exists('table')) {
+    table = 'data.csv'
+}
 helper(script, settings) = system('awk -f plots/csv.awk -f plots/runs.awk -f plots/' . script . '.awk ' . settings . \
-    ' data.csv && echo done') eq 'done'
+    ' ' . table . ' && echo done') eq 'done'
 series(x, y, by, step, more) = helper('series', sprintf("-v x='%s' -v y='%s' -v by='%s' -v step='%s' %s", x, y, by, step, more))

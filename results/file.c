@@ -146,18 +146,18 @@ static int check_resumable(struct nh_part *p, const char *name, const char *head
     if (fstat(p->fd, &st) != 0)
         return fail("go on with", name, errno);
     if (!S_ISREG(st.st_mode))
-        return nh_fail(NH_FAILED, "cannot go on with %s: it is no regular file; start anew", name);
+        return nh_fail(NH_FAILED, "cannot go on with %s: it is no regular file; --force starts anew", name);
     if (st.st_size < size)
-        return nh_fail(NH_FAILED, "cannot go on with %s behind byte %lld: it has only %lld; start anew", name, size,
+        return nh_fail(NH_FAILED, "cannot go on with %s behind byte %lld: it has only %lld; --force starts anew", name, size,
                        (long long)st.st_size);
     char last;
     if (size < (long long)n || pread(p->fd, p->buffer, n, 0) != (ssize_t)n || memcmp(p->buffer, head, n) != 0)
         return nh_fail(NH_FAILED,
                        "cannot go on with %s behind byte %lld: it does not begin with the header line of this program; "
-                       "start anew, or use the program that wrote it",
+                       "--force starts anew, or use the program that wrote it",
                        name, size);
     if (pread(p->fd, &last, 1, size - 1) != 1 || last != '\n')
-        return nh_fail(NH_FAILED, "cannot go on with %s behind byte %lld: no line ends there; start anew", name, size);
+        return nh_fail(NH_FAILED, "cannot go on with %s behind byte %lld: no line ends there; --force starts anew", name, size);
     return NH_OK;
 }
 
@@ -169,7 +169,7 @@ static int resume(struct nh_part *p, const char *head, long long size)
         name = p->path;
         p->fd = open(name, O_RDWR | O_CLOEXEC);
         if (p->fd < 0 && errno == ENOENT)
-            return nh_fail(NH_FAILED, "cannot go on with %s: it is missing, and %s too; start anew", p->name, p->path);
+            return nh_fail(NH_FAILED, "cannot go on with %s: it is missing, and %s too; --force starts anew", p->name, p->path);
     }
     if (p->fd < 0)
         return fail("go on with", name, errno);

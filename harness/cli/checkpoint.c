@@ -27,6 +27,7 @@ static const struct field {
     FIELD(skipped, AN_INT),       FIELD(skipped_start, AN_INT),
     FIELD(skipped_row, AN_INT),   FIELD(start_loss, A_REAL),
     FIELD(tail_loss, A_REAL),     FIELD(loss, A_REAL),
+    FIELD(val_loss, A_REAL),
     FIELD(max_abs, A_REAL),       FIELD(max_score, A_REAL),
     FIELD(scaler.scale, A_REAL),  FIELD(scaler.clean, AN_INT),
     FIELD(scaler.tolerance, AN_INT), FIELD(first_forward, AN_EVENT),
@@ -87,6 +88,24 @@ static bool read_field(struct nh_trainer *t, const struct field *f, const char *
     return false;
 }
 
+/* ---- a digest of all texts and numbers: a bit that has turned over would go on unseen ---- */
+
+/** FNV-1a, 8 bytes at a time. */
+static void mix(uint64_t *digest, const void *bytes, size_t n)
+{
+    const char *from = bytes;
+    for (; n > 0; n -= n < 8 ? n : 8, from += 8) {
+        uint64_t word = 0;
+        memcpy(&word, from, n < 8 ? n : 8);
+        *digest = (*digest ^ word) * UINT64_C(0x100000001b3);
+    }
+}
+
+static void write_digest(uint64_t digest, char text[TEXT_SIZE])
+{
+    snprintf(text, TEXT_SIZE, "%016" PRIx64, digest);
+}
+
 /* ---- tensors ---- */
 
 static const char *const suffixes[] = {[NH_STATE_MASTER] = "", [NH_STATE_MOMENT_1] = ".m", [NH_STATE_MOMENT_2] = ".v"};
@@ -102,14 +121,24 @@ static enum nh_tensor_type tensor_type(const struct nh_run *run)
     return run->model.core->bits == 64 ? NH_TENSOR_F64 : NH_TENSOR_F32;
 }
 
+static size_t state_bytes(const struct nh_run *run, int param)
+{
+    const struct nh_param *p = &run->model.graph->params[param];
+    return (size_t)p->rows * (size_t)p->cols * (size_t)run->model.core->bits / 8;
+}
+
+/** Texts: the run, the trainer, the lengths of the tables, the digest. */
+enum { N_META = 2 + N_FIELDS + NH_TABLE_COUNT };
+
 int nh_checkpoint_write(struct nh_run *run)
 {
     const struct nh_graph *g = run->model.graph;
     struct nh_tensor_out *tensors = calloc((size_t)g->n_params * N_STATES + 1, sizeof *tensors);
     char(*names)[NAME_SIZE] = calloc((size_t)g->n_params * N_STATES + 1, sizeof *names);
-    struct nh_meta_out meta[1 + N_FIELDS + NH_TABLE_COUNT];
-    char texts[1 + N_FIELDS + NH_TABLE_COUNT][TEXT_SIZE];
+    struct nh_meta_out meta[N_META];
+    char texts[N_META][TEXT_SIZE];
     long long bytes[NH_TABLE_COUNT];
+    uint64_t digest = 0;
     size_t n = 0, m = 0;
     char *path = nh_run_path(run, NH_CHECKPOINT);
     int status = tensors && names ? nh_record_sync(run, bytes) : nh_fail(NH_FAILED, "out of memory for %s", path);
@@ -121,6 +150,7 @@ int nh_checkpoint_write(struct nh_run *run)
             tensor_name(run, p, s, names[n]);
             tensors[n] = (struct nh_tensor_out){.name = names[n], .type = tensor_type(run), .numbers = numbers,
                                                 .shape = {2, {(size_t)g->params[p].rows, (size_t)g->params[p].cols}}};
+            mix(&digest, numbers, state_bytes(run, p));
             n++;
         }
     meta[m++] = (struct nh_meta_out){"run", run->id};
@@ -132,13 +162,17 @@ int nh_checkpoint_write(struct nh_run *run)
         snprintf(texts[m], TEXT_SIZE, "%lld", bytes[t]);
         meta[m] = (struct nh_meta_out){nh_tables[t].name, texts[m]};
     }
+    for (size_t i = 0; i < m; i++)
+        mix(&digest, meta[i].text, strlen(meta[i].text));
+    write_digest(digest, texts[m]);
+    meta[m] = (struct nh_meta_out){"digest", texts[m]}, m++;
     if (!status)
         status = nh_safetensors_write(path, tensors, n, meta, m);
     free(tensors), free(names), free(path);
     return status;
 }
 
-static int read_states(struct nh_run *run, const struct nh_safetensors *s)
+static int read_states(struct nh_run *run, const struct nh_safetensors *s, uint64_t *digest)
 {
     const struct nh_graph *g = run->model.graph;
     int status = NH_OK;
@@ -150,8 +184,24 @@ static int read_states(struct nh_run *run, const struct nh_safetensors *s)
             if (to)
                 status = nh_safetensors_copy(s, name, tensor_type(run), to,
                                              (size_t)g->params[p].rows * (size_t)g->params[p].cols);
+            if (to && !status)
+                mix(digest, to, state_bytes(run, p));
         }
     return status;
+}
+
+/** The digest of what has been read so far and of all texts is the one that was written. */
+static bool is_whole(const struct nh_safetensors *s, uint64_t digest)
+{
+    const char *text = nh_safetensors_meta(s, "run"), *written = nh_safetensors_meta(s, "digest");
+    char wanted[TEXT_SIZE];
+    mix(&digest, text, strlen(text));
+    for (int i = 0; i < N_FIELDS; i++)
+        text = nh_safetensors_meta(s, fields[i].name), mix(&digest, text, strlen(text));
+    for (int t = 0; t < NH_TABLE_COUNT; t++)
+        text = nh_safetensors_meta(s, nh_tables[t].name), mix(&digest, text, strlen(text));
+    write_digest(digest, wanted);
+    return written && strcmp(written, wanted) == 0;
 }
 
 int nh_checkpoint_read(struct nh_run *run, long long bytes[NH_TABLE_COUNT])
@@ -160,6 +210,7 @@ int nh_checkpoint_read(struct nh_run *run, long long bytes[NH_TABLE_COUNT])
     char *path = nh_run_path(run, NH_CHECKPOINT);
     int status = nh_safetensors_open(&s, path);
     const char *broken = NULL, *id = status ? NULL : nh_safetensors_meta(s, "run");
+    uint64_t digest = 0;
     if (!status && (!id || strcmp(id, run->id) != 0))
         broken = "run";
     for (int i = 0; i < N_FIELDS && !status && !broken; i++)
@@ -174,7 +225,9 @@ int nh_checkpoint_read(struct nh_run *run, long long bytes[NH_TABLE_COUNT])
     if (broken)
         status = nh_fail(NH_FAILED, "%s: '%s' of its metadata is missing or wrong; --force starts the run anew", path, broken);
     if (!status)
-        status = read_states(run, s);
+        status = read_states(run, s, &digest);
+    if (!status && !is_whole(s, digest))
+        status = nh_fail(NH_FAILED, "%s: what it holds is not what was written; --force starts the run anew", path);
     if (!status)
         run->model.core->recast(run->model.exec);
     nh_safetensors_close(s);

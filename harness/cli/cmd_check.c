@@ -41,13 +41,16 @@ static int check_derivatives(const struct nh_layout *one)
     for (int i = 0; nh_layouts[i]; i++) {
         if (one && nh_layouts[i] != one)
             continue;
-        status = nh_check_layout(nh_layouts[i], &checks[0]);
-        if (status)
-            return status;
-        print(&checks[0], &bad);
+        for (int switches = 0; switches < 2; switches++) {
+            status = nh_check_layout(nh_layouts[i], switches, &checks[0]);
+            if (status)
+                return status;
+            print(&checks[0], &bad);
+        }
     }
     puts("difference: derivative against central differences in fp64, over its norm; adjoint: |<u,Jv> - <J'u,v>| / "
-         "(|u| |Jv|)");
+         "(|u| |Jv|)\n"
+         "switches: --pb-relax --ln-relax --softcap --z-loss --embed-shrink; their constants held, the shrink as a factor");
     return bad ? nh_fail(NH_FAILED, "%d of the checks above are beyond their limit", bad) : NH_OK;
 }
 

@@ -72,6 +72,8 @@ static bool policies(size_t i, const char *cells[MAX_CELLS], char room[ROOM])
                  ilogb(s->floor));
     else
         snprintf(scaler, SCALER_ROOM, "none");
+    if (s->ceiling > 0)
+        snprintf(scaler + strlen(scaler), SCALER_ROOM - strlen(scaler), ",ceiling=2^%d", ilogb(s->ceiling));
     size_t n = 0, left = ROOM - (size_t)(wide - room);
     for (int role = 0; role < NH_ROLE_COUNT && n < left; role++)
         if (policy->format[role])
@@ -171,7 +173,7 @@ static const struct topic {
 } topics[] = {
     {"layouts", layouts, "name, aliases, equation"},
     {"probes", probes, "name, aliases, when it runs, columns it fills, what it measures"},
-    {"policies", policies, "name, aliases, loss scaler, roles that do not follow --dtype, what is in which format, source"},
+    {"policies", policies, "name, aliases, loss scaler, roles with a format of their own, what it is, source"},
     {"models", models, "name as --arch takes it, what it is, source, options"},
     {"inits", inits, "name, recipe"},
     {"columns", columns, "name, type, unit, file, meaning"},

@@ -38,6 +38,9 @@ static int begin(struct nh_run *run)
     if (status)
         return status;
     c->seq = run->data->seq, c->batch = run->data->batch, c->vocab = run->data->vocab;
+    if (c->window >= c->seq)
+        return nh_fail(NH_USAGE, "--window %d has no effect on sequences of %d tokens; leave it out or take a smaller one", c->window,
+                       c->seq);
     request = (struct nh_data_request){.seq = c->seq, .batch = c->batch, .vocab = c->vocab, .seed = c->data_seed,
                                        .image_grid = c->image_grid, .image_levels = c->image_levels, .held_out = true};
     if (c->train.steps && run->data->source->holds_out)
@@ -147,6 +150,8 @@ static int where_to_start(const struct nh_run *run, bool *finished, bool *resume
     *resume = found == NH_FOUND_BROKEN_OFF && c->train.resume;
     if (!status && found == NH_FOUND_BROKEN_OFF && !c->train.resume)
         status = nh_fail(NH_USAGE, "%s holds this run, broken off; --resume goes on from its checkpoint, --force starts anew", run->dir);
+    if (!status && c->train.resume && found == NH_FOUND_NOTHING)
+        fprintf(stderr, "harness: no checkpoint of this run in %s; it starts at step 0\n", run->dir);
     return status;
 }
 

@@ -142,9 +142,10 @@ struct nh_estimate nh_estimate_mean(const double *values, size_t n);
 /** a - b of independent estimates. */
 struct nh_estimate nh_estimate_difference(struct nh_estimate a, struct nh_estimate b);
 
-/** p of y ~ depth^p by least squares on the logarithms, one point a run, and the standard error of the fit. None where
- *  there are less than 3 depths. */
-struct nh_estimate nh_estimate_exponent(struct obstack *memory, const double *depth, const double *y, size_t n);
+/** p of y ~ depth^p by least squares on the logarithms, one point a run, and its standard error with the runs of a seed
+ *  as one cluster; runs of a seed stand together. None where there are less than 3 depths. */
+struct nh_estimate nh_estimate_exponent(struct obstack *memory, const double *depth, const double *y,
+                                        const char *const *seeds, size_t n);
 
 /** Wilson's 95 % interval of the rate of k in n. */
 void nh_wilson(size_t k, size_t n, double *low, double *high);

@@ -2,7 +2,6 @@
 #include "harness/cli/compare.h"
 
 #include <gsl/gsl_cdf.h>
-#include <gsl/gsl_fit.h>
 #include <gsl/gsl_sort.h>
 #include <gsl/gsl_statistics.h>
 #include <math.h>
@@ -38,21 +37,40 @@ static size_t count_distinct(struct obstack *memory, const double *values, size_
     return count;
 }
 
-struct nh_estimate nh_estimate_exponent(struct obstack *memory, const double *depth, const double *y, size_t n)
+struct nh_estimate nh_estimate_exponent(struct obstack *memory, const double *depth, const double *y,
+                                        const char *const *seeds, size_t n)
 {
     struct nh_estimate e = {.n = 0};
     if (count_distinct(memory, depth, n) < 3)
         return e;
-    double *x = nh_alloc(memory, 2 * n * sizeof *x), *log_y = x + n;
+    double *u = nh_alloc(memory, 2 * n * sizeof *u), *v = u + n;
     for (size_t i = 0; i < n; i++) {
-        x[i] = log(depth[i]);
-        log_y[i] = log(y[i]);
+        u[i] = log(depth[i]);
+        v[i] = log(y[i]);
     }
-    double start, var_start, cov, var, residual;
+    const double mean_u = gsl_stats_mean(u, 1, n), mean_v = gsl_stats_mean(v, 1, n);
+    double uu = 0, uv = 0;
+    for (size_t i = 0; i < n; i++) {
+        u[i] -= mean_u;
+        v[i] -= mean_v;
+        uu += u[i] * u[i];
+        uv += u[i] * v[i];
+    }
     e.n = n;
-    gsl_fit_linear(x, 1, log_y, 1, n, &start, &e.mean, &var_start, &cov, &var, &residual);
-    e.se = sqrt(var);
-    obstack_free(memory, x);
+    e.mean = uv / uu;
+    /* Depths of one seed share their weights, so that their residuals fall together. With the same depths at every seed
+       this is the standard error of the mean of the seeds' own exponents. */
+    double squares = 0, of_seed = 0, n_seeds = 0;
+    for (size_t i = 0; i < n; i++) {
+        of_seed += u[i] * (v[i] - e.mean * u[i]);
+        if (i + 1 < n && strcmp(seeds[i], seeds[i + 1]) == 0)
+            continue;
+        squares += of_seed * of_seed;
+        of_seed = 0;
+        n_seeds++;
+    }
+    e.se = n_seeds > 1 ? sqrt(squares * n_seeds / (n_seeds - 1)) / uu : (double)NAN;
+    obstack_free(memory, u);
     return e;
 }
 
@@ -84,21 +102,23 @@ static struct nh_estimate mean_of(struct obstack *memory, const struct nh_group 
 static void fit(struct obstack *memory, struct nh_group *g)
 {
     double *depth = nh_alloc(memory, 3 * g->n * sizeof *depth), *rms = depth + g->n, *law = rms + g->n;
+    const char **seeds = nh_alloc(memory, g->n * sizeof *seeds);
     size_t n = 0, n_law = 0;
     for (size_t i = 0; i < g->n; i++) {
         const struct nh_compared *run = g->runs[i];
         if (!run->of[NH_FINAL_RMS].known)
             continue;
+        seeds[n] = run->keys[NH_KEY_SEED];
         depth[n] = run->depth;
         rms[n] = run->of[NH_FINAL_RMS].value;
         law[n++] = run->of[NH_LAW_RMS].value;
         n_law += run->of[NH_LAW_RMS].known;
     }
     g->rms = nh_estimate_mean(rms, n);
-    g->exponent = nh_estimate_exponent(memory, depth, rms, n);
+    g->exponent = nh_estimate_exponent(memory, depth, rms, seeds, n);
     if (n_law == n) {
         g->law = nh_estimate_mean(law, n);
-        g->law_exponent = nh_estimate_exponent(memory, depth, law, n);
+        g->law_exponent = nh_estimate_exponent(memory, depth, law, seeds, n);
     }
     obstack_free(memory, depth);
 }

@@ -4,6 +4,7 @@
 #include "harness/cli/options.h"
 #include "harness/cli/value.h"
 #include "harness/core/err.h"
+#include "harness/core/graph.h"
 #include "harness/core/policy.h"
 #include "layouts/layout.h"
 #include "probes/probe.h"
@@ -60,12 +61,16 @@ static int attention_only(const struct nh_options *o)
     const struct nh_config *c = &o->config;
     if (has_attention(c))
         return NH_OK;
-    const char *idle = c->qk_zero                           ? "qk-init 0"
-                       : c->qk_norm                         ? "qk-norm"
-                       : nh_options_given(o, "score-scale") ? "score-scale"
-                       : nh_options_given(o, "pb-relax")    ? "pb-relax"
-                       : nh_options_given(o, "window")      ? "window"
-                                                            : NULL;
+    const char *idle = c->qk_zero                            ? "qk-init 0"
+                       : c->qk_norm                          ? "qk-norm"
+                       : nh_options_given(o, "score-scale")  ? "score-scale"
+                       : nh_options_given(o, "pb-relax")     ? "pb-relax"
+                       : nh_options_given(o, "softmax-grad") ? "softmax-grad"
+                       : nh_options_given(o, "window")       ? "window"
+                       : nh_options_given(o, "heads")        ? "heads"
+                       : nh_options_given(o, "kv-heads")     ? "kv-heads"
+                       : nh_options_given(o, "theta")        ? "theta"
+                                                             : NULL;
     if (idle)
         return nh_fail(NH_USAGE, "--%s has no effect with --branches ffn, which has no attention; leave one out", idle);
     return NH_OK;
@@ -100,6 +105,50 @@ static int rotation(const struct nh_options *o)
     if (o->config.pos == NH_POS_ROPE || !nh_options_given(o, "theta"))
         return NH_OK;
     return nh_fail(NH_USAGE, "--theta has no effect without rotation; leave it out or use --pos rope");
+}
+
+/* How often an operation stands on the tape of the model. */
+static int count(const struct nh_config *c, enum nh_op op, int *n)
+{
+    struct nh_graph *g;
+    const int status = nh_graph_build(&g, c, 1, 1, 1);
+    if (status)
+        return status;
+    *n = 0;
+    for (int r = 0; r < g->n_recs; r++)
+        *n += g->recs[r].op == op;
+    nh_graph_free(g);
+    return NH_OK;
+}
+
+static int norms(const struct nh_options *o)
+{
+    const char *idle = nh_options_given(o, "norm")         ? "norm"
+                       : nh_options_given(o, "eps")        ? "eps"
+                       : nh_options_given(o, "norm-stats") ? "norm-stats"
+                       : nh_options_given(o, "norm-cast")  ? "norm-cast"
+                                                           : NULL;
+    int n = 0, status = idle ? count(&o->config, NH_OP_NORM, &n) : NH_OK;
+    if (status || !idle || n > 0)
+        return status;
+    return nh_fail(NH_USAGE, "--%s has no effect in the layout %s, which has no norm; leave it out", idle,
+                   o->config.layout->name);
+}
+
+static int qk_norm(const struct nh_options *o)
+{
+    if (!o->config.qk_norm)
+        return NH_OK;
+    struct nh_config own = o->config;
+    own.qk_norm = false;
+    int with = 0, without = 0, status = count(&o->config, NH_OP_NORM, &with);
+    if (!status)
+        status = count(&own, NH_OP_NORM, &without);
+    if (status || with > without)
+        return status;
+    return nh_fail(NH_USAGE,
+                   "--qk-norm has no effect in the layout %s, which norms queries and keys by itself; leave it out",
+                   own.layout->name);
 }
 
 static bool has_post_norm(const struct nh_layout *layout, int depth, const double *knobs)
@@ -179,9 +228,22 @@ static int jacobian(const struct nh_options *o)
 
 static int relax(const struct nh_options *o)
 {
-    if (!nh_options_given(o, "pb-relax") || !o->config.pb_relax || !o->config.scale_after)
+    if (!o->config.pb_relax || !o->config.scale_after)
         return NH_OK;
     return nh_fail(NH_USAGE, "--pb-relax divides queries before the product, --score-scale after scales behind it; leave one out");
+}
+
+/* Norms on the stream and on branches alone are relaxed. */
+static int norm_relax(const struct nh_options *o)
+{
+    int n = 0;
+    if (!o->config.ln_relax)
+        return NH_OK;
+    const int status = count(&o->config, NH_OP_RELAX, &n);
+    if (status || n > 0)
+        return status;
+    return nh_fail(NH_USAGE, "--ln-relax has no effect in the layout %s, which has no norms; leave it out",
+                   o->config.layout->name);
 }
 
 static int scaler(const struct nh_options *o)
@@ -199,6 +261,40 @@ static int training_cotangent(const struct nh_options *o)
     return nh_fail(NH_USAGE, "--cotangent random and --steps exclude each other: training follows the loss; leave one out");
 }
 
+static int resume(const struct nh_options *o)
+{
+    if (!o->config.train.resume || !o->config.force)
+        return NH_OK;
+    return nh_fail(NH_USAGE, "--resume goes on and --force starts anew; leave one out");
+}
+
+static int warmup(const struct nh_options *o)
+{
+    const struct nh_training *t = &o->config.train;
+    if (!t->steps || t->warmup < t->steps || t->schedule == NH_SCHEDULE_CONSTANT)
+        return NH_OK;
+    return nh_fail(NH_USAGE, "--warmup %d is not over within --steps %d, so that --schedule has no effect; take fewer steps of warmup",
+                   t->warmup, t->steps);
+}
+
+static int probe_every(const struct nh_options *o)
+{
+    if (o->config.probes || !nh_options_given(o, "probe-every"))
+        return NH_OK;
+    return nh_fail(NH_USAGE, "--probe-every has no effect with --probes none; leave one out");
+}
+
+/* The head multiplies with the embedding table as it is stored. */
+static int tied_head(const struct nh_options *o)
+{
+    struct nh_fmt f[NH_ROLE_COUNT];
+    nh_policy_formats(&o->config, f);
+    if (!o->config.tie || nh_fmt_same(&f[NH_ROLE_EMBEDDING], &f[NH_ROLE_WEIGHT]))
+        return NH_OK;
+    return nh_fail(NH_USAGE, "--tie makes the embedding table the head's weight, but embeddings are in %s and weights in %s here; leave "
+                             "--tie out", f[NH_ROLE_EMBEDDING].name, f[NH_ROLE_WEIGHT].name);
+}
+
 /* Roles that have an option of their own. */
 static int roles(const struct nh_options *o)
 {
@@ -212,8 +308,10 @@ static int roles(const struct nh_options *o)
 int nh_options_conflicts(const struct nh_options *o)
 {
     static int (*const checks[])(const struct nh_options *) = {
-        attention_only, ffn_only, heads,     kv_heads, rotation, hidden_width, post_gain, images, cotangent, jacobian,
-        relax,          roles,    scaler,   training_cotangent,
+        attention_only, ffn_only,   heads,     kv_heads, rotation,           hidden_width,
+        norms,          qk_norm,    post_gain, images,   cotangent,          jacobian,
+        relax,          norm_relax, roles,     scaler,   training_cotangent,
+        resume,         warmup,     probe_every, tied_head,
     };
     int status = NH_OK;
     for (size_t i = 0; !status && i < sizeof checks / sizeof *checks; i++)

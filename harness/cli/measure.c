@@ -50,7 +50,8 @@ int nh_measure(struct nh_run *run)
 {
     struct nh_rows *rows = &run->rows;
     struct nh_view view = {.config = &run->options.config, .model = &run->model, .rms_theory = run->rms_theory,
-                           .shadow = run->shadow.graph ? &run->shadow : NULL, .counts = run->counts, .loss_scale = run->loss_scale};
+                           .shadow = run->shadow.graph ? &run->shadow : NULL, .counts = run->counts,
+                           .loss_scale = run->loss_scale / run->options.config.train.grad_accum};
     int status = NH_OK;
     free(rows->spectrum);
     rows->spectrum = NULL, rows->n_spectrum = 0, rows->sites = false;

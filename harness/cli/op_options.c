@@ -42,6 +42,13 @@ static const struct nh_option options[] = {
      .help = "1/sqrt(head width) before or after the product"},
     {.name = "embed-scale", .kind = &nh_value_positive, AT(config.embed_scale), .start = "1", .word = "sqrt",
      .help = "factor on the rows, sqrt = root of the width"},
+    {.name = "embed-shrink", .kind = &nh_value_positive, AT(config.embed_shrink), .start = "1", .help = "factor on d_weight"},
+    {.name = "pb-relax", .kind = &nh_value_relax, AT(config.pb_relax), .start = "off", .min = 32,
+     .help = "alpha of softmax(alpha (s - max)) for scores held divided by alpha, on = 32"},
+    {.name = "ln-relax", .kind = &nh_value_positive, AT(config.ln_relax), .start = "8", .help = "largest |y|"},
+    {.name = "softcap", .kind = &nh_value_positive, AT(config.softcap), .start = "30", .help = "C"},
+    {.name = "z-loss", .kind = &nh_value_positive, AT(config.z_loss), .start = "off", .word = "off",
+     .help = "C log^2 Z is added to each row"},
 };
 // clang-format on
 

@@ -106,7 +106,7 @@ static int attention(struct nh_op_build *b)
         status = want_cols(b, i, kv_heads * dim, "--kv-heads times the width of a head of q");
     if (status)
         return status;
-    const double scale = 1 / sqrt(dim);
+    const double alpha = c->pb_relax > 0 ? c->pb_relax : 1, scale = 1 / (alpha * sqrt(dim));
     nh_val q = b->at[0];
     if (!c->scale_after) {
         struct nh_rec *r = record(b, NH_OP_AXPBY, cols, NH_SITE_Q_SCALE, NH_ROLE_ACTIVATION);
@@ -121,7 +121,7 @@ static int attention(struct nh_op_build *b)
     r->in[0] = q, r->in[1] = b->at[1], r->in[2] = b->at[2];
     r->u.sdpa.heads = heads, r->u.sdpa.kv_heads = kv_heads, r->u.sdpa.head_dim = dim;
     r->u.sdpa.window = c->window > 0 && c->window < b->g->seq ? c->window : b->g->seq;
-    r->u.sdpa.scale = c->scale_after ? scale : 1;
+    r->u.sdpa.scale = c->scale_after ? scale : 1, r->u.sdpa.alpha = alpha;
     r->u.sdpa.site_qk = site_qk, r->u.sdpa.site_scores = site_scores, r->u.sdpa.site_probs = site_probs;
     return NH_OK;
 }
@@ -130,6 +130,13 @@ static int activation(struct nh_op_build *b, enum nh_act kind)
 {
     struct nh_rec *r = record(b, NH_OP_ACT, cols_of(b, 0), NH_SITE_FFN_ACT, NH_ROLE_ACTIVATION);
     r->in[0] = b->at[0], r->u.act.kind = kind;
+    return NH_OK;
+}
+
+static int softcap(struct nh_op_build *b)
+{
+    struct nh_rec *r = record(b, NH_OP_ACT, cols_of(b, 0), NH_SITE_SOFTCAP, NH_ROLE_LOGITS);
+    r->in[0] = b->at[0], r->u.act.kind = NH_ACT_SOFTCAP, r->u.act.cap = b->q->config.softcap;
     return NH_OK;
 }
 
@@ -179,6 +186,13 @@ static int gain(struct nh_op_build *b)
     return NH_OK;
 }
 
+static int relax(struct nh_op_build *b)
+{
+    struct nh_rec *r = record(b, NH_OP_RELAX, cols_of(b, 0), NH_SITE_NORM_RELAX, NH_ROLE_RESIDUAL);
+    r->in[0] = b->at[0], r->u.relax.bound = b->q->config.ln_relax;
+    return NH_OK;
+}
+
 static int cast(struct nh_op_build *b)
 {
     record(b, NH_OP_CAST, cols_of(b, 0), NH_SITE_CAST, NH_ROLE_MATMUL_IN)->in[0] = b->at[0];
@@ -192,13 +206,15 @@ static int embed(struct nh_op_build *b)
     const double scale = b->q->config.embed_scale > 0 ? b->q->config.embed_scale : sqrt(table->cols);
     struct nh_rec *r = record(b, NH_OP_EMBED, table->cols, NH_SITE_EMBED, NH_ROLE_RESIDUAL);
     r->par[0] = b->at[1], r->u.embed.scale = nh_round(&b->g->fmt[NH_ROLE_EMBEDDING], scale);
+    r->u.embed.shrink = b->q->config.embed_shrink;
     return NH_OK;
 }
 
 static int cross_entropy(struct nh_op_build *b)
 {
     b->g->vocab = cols_of(b, 0);
-    record(b, NH_OP_XENT, 1, NH_SITE_LOSS, NH_ROLE_LOSS)->in[0] = b->at[0];
+    struct nh_rec *r = record(b, NH_OP_XENT, 1, NH_SITE_LOSS, NH_ROLE_LOSS);
+    r->in[0] = b->at[0], r->u.xent.z_loss = b->q->config.z_loss;
     return NH_OK;
 }
 
@@ -216,7 +232,8 @@ const struct nh_operation nh_operations[] = {
      WORDS("head-dim", "theta"), false, "rotation of row t of a sequence by position t, from 0", rope},
     {"attention", {{"q", NH_OP_VALUE, NH_ROLE_ACTIVATION, false}, {"k", NH_OP_VALUE, NH_ROLE_MATMUL_IN, false},
                    {"v", NH_OP_VALUE, NH_ROLE_MATMUL_IN, false}},
-     WORDS("heads", "kv-heads", "window", "score-scale"), false, "causal softmax(q k' / sqrt(head width)) v, heads side by side",
+     WORDS("heads", "kv-heads", "window", "score-scale", "pb-relax"), false,
+     "causal softmax(q k' / sqrt(head width)) v, heads side by side",
      attention},
     {"gelu", {{"x", NH_OP_VALUE, NH_ROLE_MATMUL_OUT, false}}, NULL, false, "GELU in the tanh form", gelu},
     {"relu", {{"x", NH_OP_VALUE, NH_ROLE_MATMUL_OUT, false}}, NULL, false, "max(x, 0)", relu},
@@ -227,11 +244,14 @@ const struct nh_operation nh_operations[] = {
      NULL, false, "a + b, the residual add", add},
     {"gain", {{"x", NH_OP_VALUE, NH_ROLE_ACTIVATION, false}, {"gain", NH_OP_VECTOR, NH_ROLE_NORM_OUT, false}},
      NULL, false, "x times one factor for each column, or for each run of columns", gain},
+    {"relax", {{"x", NH_OP_VALUE, NH_ROLE_RESIDUAL, false}}, WORDS("ln-relax"), false,
+     "x / c, c = max|x| over all numbers of x, divided by --ln-relax: what a norm reads under that option", relax},
+    {"softcap", {{"x", NH_OP_VALUE, NH_ROLE_LOGITS, false}}, WORDS("softcap"), false, "C tanh(x / C)", softcap},
     {"cast", {{"x", NH_OP_VALUE, NH_ROLE_RESIDUAL, false}}, NULL, true, "x as it is given, in another format", cast},
     {"embed", {{"tokens", NH_OP_TOKENS, NH_ROLE_EMBEDDING, false}, {"weight", NH_OP_MATRIX, NH_ROLE_EMBEDDING, false}},
-     WORDS("embed-scale"), false, "rows of weight, one for each token", embed},
+     WORDS("embed-scale", "embed-shrink"), false, "rows of weight, one for each token", embed},
     {"cross-entropy", {{"logits", NH_OP_VALUE, NH_ROLE_LOGITS, false}, {"tokens", NH_OP_TOKENS, NH_ROLE_LOGITS, false}},
-     NULL, false, "-log softmax(logits)[next token] of each row, 0 in the last of a sequence", cross_entropy},
+     WORDS("z-loss"), false, "-log softmax(logits)[next token] of each row, 0 in the last of a sequence", cross_entropy},
 };
 // clang-format on
 const size_t nh_operation_count = sizeof nh_operations / sizeof *nh_operations;

@@ -105,6 +105,9 @@ static const struct nh_option options[] = {
     {.name = "norm-cast", .kind = &nh_value_either, AT(cast_before_gain), .start = "after-gain",
      .choices = WORDS("after-gain", "before-gain"),
      .help = "where a norm's result is rounded"},
+    {.name = "softmax-grad", .kind = &nh_value_either, AT(softmax_stored), .start = "exact",
+     .choices = WORDS("exact", "stored"),
+     .help = "the softmax's derivative takes probabilities before or after they were rounded"},
 
     {.group = "Start", .name = "init", .kind = &nh_value_choice, AT(init), .start = "unit",
      .choices = nh_init_names,

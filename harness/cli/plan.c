@@ -41,20 +41,36 @@ static double product_rate(void)
     return 2.0 * N * N * N / best;
 }
 
+/** How many of the steps are every-th ones or the last. */
+static double due(int steps, int every)
+{
+    return every ? (steps - 1) / every + 1 + ((steps - 1) % every != 0) : 1;
+}
+
+/** Work of the whole run, in forward passes: the backward pass of a batch is two. */
+static double passes(const struct nh_run *run)
+{
+    const struct nh_config *c = &run->options.config;
+    const struct nh_training *t = &c->train;
+    double batches = t->steps ? (double)t->steps * t->grad_accum : 1, looks = 1, n = batches * (run->backward ? 3 : 1);
+    if (t->steps > 1)
+        looks = due(t->steps, t->probe_every) + (t->probe_every ? 0 : 1); /* the first step always */
+    for (int i = 0; nh_probes[i]; i++)
+        if (c->probes >> i & 1)
+            n += nh_probes[i]->passes ? looks * nh_probes[i]->passes(c) : 0;
+    return run->held_out ? n + NH_VALIDATION_BATCHES * due(t->steps, t->val_every) : n;
+}
+
 /** What --dry-run prints: memory of the models, and an estimate of the time. */
 static void estimate(const struct nh_run *run, const struct nh_graph *g, double bytes)
 {
     const struct nh_config *c = &run->options.config;
-    double forward = nh_graph_flops(g), passes = run->backward ? 3 : 1;
-    for (int i = 0; nh_probes[i]; i++)
-        if (c->probes >> i & 1)
-            passes += nh_probes[i]->passes ? nh_probes[i]->passes(c) : 0;
+    double forward = nh_graph_flops(g), all = passes(run) * forward;
     /* three quarters of the rate of bare products is what forward and backward reach; docs/performance.md */
-    double time = passes * forward / (0.75 * product_rate() * c->threads);
+    double time = all / (0.75 * product_rate() * c->threads);
     time *= nh_core_for(g)->bits == 64 ? 2 : 1;
     printf("parameters  %zu\noperations  %.4g in matrix products, forward; %.4g in all, probes included\nmemory      %.1f MiB\n"
-           "time        about %.1f s on %d threads\n", nh_graph_parameters(g), forward, passes * forward, bytes / 0x1p20, time,
-           c->threads);
+           "time        about %.1f s on %d threads\n", nh_graph_parameters(g), forward, all, bytes / 0x1p20, time, c->threads);
 }
 
 /** Bytes that probes and the law take beside the model. */

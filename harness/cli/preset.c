@@ -15,7 +15,7 @@ static const struct nh_preset cogview = {
     .name = "cogview",
     .what = "LayerNorm sandwich, inputs of norms divided by max|x|/8, no PB-relax: the released code",
     .source = "THUDM/CogView mpu/sparse_transformer.py",
-    .options = OPTIONS(COGVIEW, {"ln-relax", "8"}),
+    .options = OPTIONS(COGVIEW, {"ln-relax", "8"}, {"norm-cast", "before-gain"}), /* as apex's FusedLayerNorm rounds */
 };
 
 static const struct nh_preset cogview_paper = {

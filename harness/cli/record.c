@@ -109,8 +109,8 @@ static int find_checkpoint(const struct nh_run *run, enum nh_found *found)
     char *path = nh_run_path(run, NH_CHECKPOINT);
     int status = nh_safetensors_open(&s, path);
     const char *id = status ? NULL : nh_safetensors_meta(s, "run");
-    if (!status && !id)
-        status = nh_fail(NH_FAILED, "%s is no checkpoint of a run; choose another --out, or --force to replace it", path);
+    if (!id)
+        status = nh_fail(NH_FAILED, "%s cannot be read as the checkpoint of a run; choose another --out, or --force to start anew", path);
     else if (!status && strcmp(id, run->id) != 0)
         status = other_run(run, id);
     if (!status)
@@ -404,5 +404,8 @@ int nh_record_finish(struct nh_run *run)
     }
     if (!status)
         status = nh_run_json(run);
+    /* what an interruption left is of no more use, unless checkpoints were asked for */
+    if (!status && run->status != NH_RUN_INTERRUPTED && !run->options.config.train.checkpoint_every)
+        status = take_away(run, NH_CHECKPOINT);
     return status ? status : nh_dir_sync(run->dir);
 }

@@ -7,6 +7,12 @@
 
 enum { ROWS = 9 };
 
+/** A NaN without its sign. */
+static double unsigned_nan(double v)
+{
+    return isnan(v) ? (double)NAN : v;
+}
+
 static double cell(const struct nh_run *run, int step, enum nh_column_id column)
 {
     size_t i = (size_t)step * NH_COLUMN_COUNT + (size_t)column;
@@ -41,7 +47,7 @@ static void print_row(const struct nh_run *run, int k)
             continue;
         double v = cell(run, k, columns[c].column);
         if (run->rows.measured[(size_t)k * NH_COLUMN_COUNT + (size_t)columns[c].column])
-            printf(" %10.4g", isnan(v) ? (double)NAN : v); /* without a sign */
+            printf(" %10.4g", unsigned_nan(v));
         else
             printf(" %10s", "");
     }
@@ -52,6 +58,8 @@ static void print_row(const struct nh_run *run, int k)
 static void print_layers(const struct nh_run *run)
 {
     int n = run->rows.n / NH_STREAMS, shown = -1;
+    if (run->options.config.train.steps)
+        printf("at step %d\n", run->measured);
     printf("%5s %-6s", "layer", "");
     for (int c = 0; c < COLUMNS; c++)
         if (any(run, columns[c].column))
@@ -82,6 +90,8 @@ static void print_headroom(const struct nh_run *run)
         if (c->total && b < bits)
             bits = b, least = s;
     }
+    if (run->options.config.train.steps)
+        printf("at step %d\n", run->trainer.step - 1);
     if (least >= 0)
         printf("headroom  %.1f bits at %s of layer %d (largest |x| %.4g, format maximum %.6g)\n", bits,
                nh_site_names[g->sites[least].name], g->sites[least].layer, counts[least * NH_DIRECTIONS + NH_FWD].max_abs,
@@ -109,9 +119,10 @@ static void print_training(const struct nh_run *run)
     const struct nh_trainer *t = &run->trainer;
     printf("training  %d of %d steps, %d updates, %d skipped (%d of them before the first update), loss scale %g\n", t->step,
            run->options.config.train.steps, t->applied, t->skipped, t->skipped_start, t->scaler.scale);
-    printf("loss      %.4f at the start, %.4f over the last tenth", t->start_loss, nh_trainer_tail_loss(t));
-    if (!isnan(run->val_loss))
-        printf(", %.4f on what is held out", run->val_loss);
+    printf("loss      %.4f at the start, %.4f over the last tenth", unsigned_nan(t->start_loss),
+           unsigned_nan(nh_trainer_tail_loss(t)));
+    if (!isnan(t->val_loss))
+        printf(", %.4f on what is held out", t->val_loss);
     printf("\nlargest   |x| %.4g in the stream, |score| %.4g in attention\n", t->max_abs, t->max_score);
 }
 
@@ -120,7 +131,7 @@ void nh_report_run(const struct nh_run *run)
     const struct nh_config *c = &run->options.config;
     printf("%s  L %d  %s  %s  (%.3g M parameters, %s)\n", c->layout->name, c->depth, c->dtype.name,
            c->layout->equation, (double)nh_graph_parameters(run->model.graph) / 1e6, run->data->what);
-    if (c->probes)
+    if (run->rows.n)
         print_layers(run);
     if (run->counts)
         print_headroom(run);
@@ -132,5 +143,5 @@ void nh_report_run(const struct nh_run *run)
     if (run->trainer.stop != NH_GOES_ON)
         printf("stopped   %s\n", nh_stop_texts[run->trainer.stop]);
     printf("status    %s, loss %.6g, %.2f s\nresults   %s\n", nh_run_status_names[run->status],
-           isnan(run->loss) ? (double)NAN : run->loss, run->wall_s, run->dir);
+           unsigned_nan(run->loss), run->wall_s, run->dir);
 }

@@ -23,6 +23,7 @@ struct nh_run {
     struct nh_model model, shadow;   /**< shadow.graph is NULL where no probe needs it */
     struct nh_trainer trainer;       /**< where steps > 0 */
     struct nh_rows rows;             /**< of the last measured step */
+    int measured;                    /**< that step */
     double *rms_theory;              /**< per row; nan = none */
     const struct nh_counts *counts;  /**< of the step at hand: sites x directions */
     double loss, loss_scale, val_loss, wall_s;
@@ -59,6 +60,9 @@ int nh_measure_begin(struct nh_run *run);
 int nh_measure(struct nh_run *run);
 
 /* training.c */
+
+/** Batches of what is held out, each time that it is looked at. */
+enum { NH_VALIDATION_BATCHES = 8 };
 
 /** All steps that are left; the tables grow as it goes. Ends early, with the status, where the run diverges or is interrupted. */
 int nh_run_train(struct nh_run *run);

@@ -24,18 +24,14 @@ struct nh_event nh_run_first(const struct nh_run *run, enum nh_direction directi
 {
     if (run->options.config.train.steps)
         return direction == NH_FWD ? run->trainer.first_forward : run->trainer.first_backward;
-    enum nh_direction d = direction;
-    struct nh_first first = run->model.core->first(run->model.exec, d);
-    if (d == NH_BWD && first.kind == NH_NO_OFFENCE)
-        first = run->model.core->first(run->model.exec, d = NH_WGRAD);
-    return (struct nh_event){0, d, first};
+    return nh_event_of(&run->model, direction, 0);
 }
 
 /** What stands for the run: the first of the forward pass, else the backward one that stopped it. */
 static struct nh_event offender(const struct nh_run *run)
 {
     struct nh_event forward = nh_run_first(run, NH_FWD);
-    return forward.first.kind != NH_NO_OFFENCE ? forward : run->trainer.stopped_by;
+    return forward.first.kind != NH_NO_OFFENCE ? forward : run->trainer.stopping_offence;
 }
 
 static json_t *event(const struct nh_run *run, struct nh_event e)
@@ -55,7 +51,7 @@ static json_t *training(const struct nh_run *run)
     const struct nh_trainer *t = &run->trainer;
     return json_pack("{s:i, s:i, s:i, s:i, s:o, s:o, s:o, s:o, s:o, s:s}", "steps_done", t->step, "applied_steps", t->applied,
                      "skipped", t->skipped, "skipped_at_start", t->skipped_start, "start_loss", number(t->start_loss), "final_loss",
-                     number(nh_trainer_tail_loss(t)), "val_loss", number(run->val_loss), "max_abs", number(t->max_abs), "max_score",
+                     number(nh_trainer_tail_loss(t)), "val_loss", number(t->val_loss), "max_abs", number(t->max_abs), "max_score",
                      number(t->max_score), "stopped_by", nh_stop_texts[t->stop]);
 }
 

@@ -9,8 +9,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { VALIDATION_BATCHES = 8 };
-
 static volatile sig_atomic_t caught;
 
 static void on_signal(int number)
@@ -21,7 +19,7 @@ static void on_signal(int number)
 /** Ctrl-C and kill end the run after the step at hand. A second one ends it at once. */
 static void listen(void)
 {
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)(SA_RESETHAND | SA_RESTART)};
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
 }
@@ -53,14 +51,14 @@ static int validate(struct nh_run *run, int *tokens)
 {
     double sum = 0;
     int status = NH_OK;
-    for (int i = 0; i < VALIDATION_BATCHES && !status; i++) {
+    for (int i = 0; i < NH_VALIDATION_BATCHES && !status; i++) {
         status = nh_data_batch(run->held_out, (uint64_t)i, tokens);
         if (!status) {
             run->model.core->set_tokens(run->model.exec, tokens);
             sum += run->model.core->forward(run->model.exec);
         }
     }
-    run->val_loss = sum / VALIDATION_BATCHES;
+    run->val_loss = run->trainer.val_loss = sum / NH_VALIDATION_BATCHES;
     return status;
 }
 
@@ -75,16 +73,25 @@ static int run_batches(struct nh_run *run, int *tokens)
             nh_trainer_batch(t, tokens);
     }
     run->counts = t->counts;
-    run->loss_scale = t->scaler.scale / n;
+    run->loss_scale = t->scaler.scale;
     return status;
 }
 
-/** Probes read the passes of the step's last batch, before the update. The law speaks of the start alone. */
-static int measure(struct nh_run *run, const int *tokens)
+/** Probes look at the first step, every so often, at the last one, and at that of the first forward overflow. */
+static bool is_measured(const struct nh_run *run, int step)
 {
-    int step = run->trainer.step, status = NH_OK;
-    if (!run->options.config.probes || !(step == 0 || is_due(run, step, run->options.config.train.probe_every)))
+    const struct nh_event *first = &run->trainer.first_forward;
+    return step == 0 || is_due(run, step, run->options.config.train.probe_every) ||
+           (first->first.kind != NH_NO_OFFENCE && first->step == step);
+}
+
+/** Probes read the passes of the step's last batch. The law speaks of the start alone. */
+static int measure(struct nh_run *run, int step, const int *tokens)
+{
+    int status = NH_OK;
+    if (!run->options.config.probes)
         return NH_OK;
+    run->measured = step;
     if (!run->rms_theory)
         status = nh_measure_begin(run);
     for (int k = 0; k < run->rows.n && step; k++)
@@ -101,13 +108,15 @@ static int one_step(struct nh_run *run, int *tokens, struct nh_train_step *row)
     const struct nh_training *c = &run->options.config.train;
     int step = run->trainer.step;
     int status = run_batches(run, tokens);
-    if (!status)
-        status = measure(run, tokens);
+    if (!status && is_measured(run, step))
+        status = measure(run, step, tokens);
     if (status)
         return status;
     *row = nh_trainer_update(&run->trainer);
+    if (run->trainer.stop != NH_GOES_ON && !is_measured(run, step)) /* no update has touched what it left */
+        status = measure(run, step, tokens);
     run->val_loss = (double)NAN;
-    if (run->held_out && run->trainer.stop == NH_GOES_ON && is_due(run, step, c->val_every))
+    if (!status && run->held_out && run->trainer.stop == NH_GOES_ON && is_due(run, step, c->val_every))
         status = validate(run, tokens);
     return status ? status : nh_record_step(run, row);
 }
@@ -144,10 +153,10 @@ int nh_run_train(struct nh_run *run)
     nh_stage("");
     if (status)
         return status;
-    run->loss = t->loss;
+    run->loss = t->loss, run->loss_scale = t->scaler.scale;
     run->status = judge(run);
     run->signal = run->status == NH_RUN_INTERRUPTED ? caught : 0;
-    if (run->signal || c->train.checkpoint_every)
+    if (run->signal || (c->train.checkpoint_every && t->stop == NH_GOES_ON)) /* who has stopped does not go on from there */
         status = nh_checkpoint_write(run);
     return status;
 }

@@ -150,7 +150,7 @@ static const char *relax_write(const struct nh_option *o, const struct nh_config
 static void range_of_scales(const struct nh_option *o, char text[NH_VALUE_SIZE])
 {
     (void)o;
-    snprintf(text, NH_VALUE_SIZE, "auto, off, or a number > 0");
+    snprintf(text, NH_VALUE_SIZE, "auto, off, or a number in 2^-126..2^126");
 }
 
 static int scale_read(const struct nh_option *o, const char *text, struct nh_config *c)
@@ -158,7 +158,7 @@ static int scale_read(const struct nh_option *o, const char *text, struct nh_con
     double x = 0;
     if (strcmp(text, "off") == 0)
         x = 1;
-    else if (strcmp(text, "auto") != 0 && (!read_real(text, &x) || !(x > 0)))
+    else if (strcmp(text, "auto") != 0 && (!read_real(text, &x) || !(x >= 0x1p-126 && x <= 0x1p126))) /* 1/x is a float too */
         return refuse(o, text);
     *(double *)field(o, c) = x;
     return NH_OK;
@@ -395,9 +395,9 @@ static int roles_read(const struct nh_option *o, const char *text, struct nh_con
         if (strcmp(format, "dtype") == 0) {
             strcpy(c->role_format[role].name, format);
         } else {
-            const int status = nh_fmt_parse(&c->role_format[role], format);
-            if (status)
-                return status;
+            if (nh_fmt_parse(&c->role_format[role], format) != NH_OK)
+                return nh_fail(NH_USAGE, "--roles %s='%.40s' must be dtype or a number format, such as fp32", nh_role_names[role],
+                               format);
         }
         if (*end == '\0')
             return NH_OK;

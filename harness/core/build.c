@@ -60,14 +60,27 @@ static int constant(struct nh_builder *b, const char *name, int cols, double sta
     return param(b, name, cols, 1, &(struct nh_part){.rows = 1, .start = start}, role, where);
 }
 
-/** An input of a product: cast where the policy wants another format than the value has. */
+/** x in the format of a role: cast where it has another one. */
+static nh_val cast(struct nh_builder *b, nh_val x, enum nh_site_name where, enum nh_role role)
+{
+    if (nh_fmt_same(&b->g->fmt[b->g->values[x].role], &b->g->fmt[role]))
+        return x;
+    nh_val y = value(b, cols_of(b, x), where, role);
+    nh_graph_rec(b->g, NH_OP_CAST, y)->in[0] = x;
+    return y;
+}
+
 static nh_val matmul_in(struct nh_builder *b, nh_val x)
 {
-    const struct nh_fmt *have = &b->g->fmt[b->g->values[x].role], *want = &b->g->fmt[NH_ROLE_MATMUL_IN];
-    if (have->exp_bits == want->exp_bits && have->man_bits == want->man_bits && have->has_inf == want->has_inf)
-        return x;
-    nh_val y = value(b, cols_of(b, x), NH_SITE_CAST, NH_ROLE_MATMUL_IN);
-    nh_graph_rec(b->g, NH_OP_CAST, y)->in[0] = x;
+    return cast(b, x, NH_SITE_CAST, NH_ROLE_MATMUL_IN);
+}
+
+/** What a norm reads under --ln-relax: x / c, in x's format. */
+static nh_val relax(struct nh_builder *b, nh_val x)
+{
+    nh_val y = value(b, cols_of(b, x), NH_SITE_NORM_RELAX, b->g->values[x].role);
+    struct nh_rec *r = nh_graph_rec(b->g, NH_OP_RELAX, y);
+    r->in[0] = x, r->u.relax.bound = b->config->ln_relax;
     return y;
 }
 
@@ -115,8 +128,14 @@ nh_val nh_norm(struct nh_builder *b, enum nh_norm_slot slot, nh_val x, double ga
     char name[20];
     snprintf(name, sizeof name, "%s%s", sublayers[b->sublayer], places[slot].name);
     b->g->n_norms++;
+    if (b->config->ln_relax > 0)
+        x = relax(b, x);
+    if (*b->g->fmt[NH_ROLE_NORM_IN].name)
+        x = cast(b, x, NH_SITE_NORM_IN, NH_ROLE_NORM_IN);
     double factor = slot == NH_N2 ? b->config->post_gain : 1;
-    return norm_over(b, x, cols_of(b, x), false, gain * factor, name, places[slot].site);
+    nh_val y = norm_over(b, x, cols_of(b, x), false, gain * factor, name, places[slot].site);
+    b->g->params[b->g->recs[b->g->values[y].rec].par[0]].frozen = slot == NH_N2 && b->config->post_gain_frozen;
+    return y;
 }
 
 static nh_val axpby(struct nh_builder *b, double s, nh_val x, double t, nh_val y, enum nh_site_name where, enum nh_role role)
@@ -205,7 +224,7 @@ static nh_val attention(struct nh_builder *b, nh_val x, const struct nh_inner *i
                         NH_ROLE_MATMUL_OUT);
     nh_val q = nh_graph_view(b->g, all, 0, dq), k = nh_graph_view(b->g, all, dq, dkv);
     nh_val v = nh_graph_view(b->g, all, dq + dkv, dkv);
-    if (c->qk_norm || inner->norm_qkv || inner->cosine > 0) { /* --qk-norm adds nothing where the layout norms them itself */
+    if (c->qk_norm || inner->norm_qkv || inner->cosine > 0) {
         /* cosine attention: rows of RMS 1 have q.k = dh cos(q, k); the factor goes with q, where it is trained */
         double start = inner->cosine > 0 ? inner->cosine / sqrt(dh) : 1;
         q = norm_heads(b, q, dh, start, "attn.q_norm", NH_SITE_QK_NORM);
@@ -215,7 +234,8 @@ static nh_val attention(struct nh_builder *b, nh_val x, const struct nh_inner *i
         v = norm_heads(b, v, dh, 1, "attn.v_norm", NH_SITE_NORM_INNER);
     if (c->pos == NH_POS_ROPE)
         q = rotate(b, q, dh), k = rotate(b, k, dh);
-    double scale = 1 / sqrt(dh);
+    /* scores are held divided by alpha (arXiv:2105.13290 section 2.4; by layer: arXiv:2210.02414 section 2.2) */
+    double alpha = c->pb_relax < 0 ? b->layer : c->pb_relax > 0 ? c->pb_relax : 1, scale = 1 / (alpha * sqrt(dh));
     if (!c->scale_after)
         q = axpby(b, scale, q, 0, -1, NH_SITE_Q_SCALE, NH_ROLE_ACTIVATION);
     q = matmul_in(b, q), k = matmul_in(b, k), v = matmul_in(b, v);
@@ -226,7 +246,8 @@ static nh_val attention(struct nh_builder *b, nh_val x, const struct nh_inner *i
     r->in[0] = q, r->in[1] = k, r->in[2] = v;
     r->u.sdpa.heads = c->heads, r->u.sdpa.kv_heads = c->kv_heads, r->u.sdpa.head_dim = dh;
     r->u.sdpa.window = c->window > 0 && c->window < b->g->seq ? c->window : b->g->seq;
-    r->u.sdpa.scale = c->scale_after ? scale : 1;
+    r->u.sdpa.scale = c->scale_after ? scale : 1, r->u.sdpa.alpha = alpha;
+    r->u.sdpa.grad_stored = c->softmax_stored;
     r->u.sdpa.site_qk = site_qk, r->u.sdpa.site_scores = site_scores, r->u.sdpa.site_probs = site_probs;
     if (inner->scale_heads)
         heads = gain(b, heads, dh, 1, "attn.heads", NH_SITE_HEAD_SCALE);
@@ -237,11 +258,11 @@ static nh_val attention(struct nh_builder *b, nh_val x, const struct nh_inner *i
                   NH_ROLE_MATMUL_OUT);
 }
 
-static nh_val activate(struct nh_builder *b, nh_val x, enum nh_act kind)
+static nh_val activate(struct nh_builder *b, nh_val x, enum nh_act kind, enum nh_site_name where, enum nh_role role)
 {
-    nh_val y = value(b, cols_of(b, x), NH_SITE_FFN_ACT, NH_ROLE_ACTIVATION);
+    nh_val y = value(b, cols_of(b, x), where, role);
     struct nh_rec *r = nh_graph_rec(b->g, NH_OP_ACT, y);
-    r->in[0] = x, r->u.act.kind = kind;
+    r->in[0] = x, r->u.act.kind = kind, r->u.act.cap = b->config->softcap;
     return y;
 }
 
@@ -265,14 +286,14 @@ static nh_val feed_forward(struct nh_builder *b, nh_val x, const struct nh_inner
     nh_val h = linear(b, x, param(b, "ffn.in", c->width, gated ? 2 : 1, in, NH_ROLE_WEIGHT, NH_SITE_FFN_IN), "ffn.in.bias",
                       NH_SITE_FFN_IN, NH_ROLE_MATMUL_OUT);
     if (gated) {
-        nh_val a = activate(b, nh_graph_view(b->g, h, 0, hidden), forms[c->ffn].act);
+        nh_val a = activate(b, nh_graph_view(b->g, h, 0, hidden), forms[c->ffn].act, NH_SITE_FFN_ACT, NH_ROLE_ACTIVATION);
         nh_val up = nh_graph_view(b->g, h, hidden, hidden);
         nh_val y = value(b, hidden, NH_SITE_FFN_GLU, NH_ROLE_ACTIVATION);
         struct nh_rec *r = nh_graph_rec(b->g, NH_OP_MUL, y);
         r->in[0] = a, r->in[1] = up;
         h = y;
     } else {
-        h = activate(b, h, forms[c->ffn].act);
+        h = activate(b, h, forms[c->ffn].act, NH_SITE_FFN_ACT, NH_ROLE_ACTIVATION);
     }
     if (inner->norm_out)
         h = norm_over(b, h, hidden, false, 1, "ffn.norm_out", NH_SITE_NORM_INNER);
@@ -357,7 +378,7 @@ static int embed(struct nh_builder *b, nh_val *streams)
     struct nh_rec *r = nh_graph_rec(b->g, NH_OP_EMBED, x);
     r->par[0] = table, r->par[1] = position;
     /* a constant is held in the format of what it multiplies: sqrt(3072) is 55.5 in bf16 */
-    r->u.embed.scale = nh_round(&b->g->fmt[NH_ROLE_EMBEDDING], c->embed_scale);
+    r->u.embed.scale = nh_round(&b->g->fmt[NH_ROLE_EMBEDDING], c->embed_scale), r->u.embed.shrink = c->embed_shrink;
     streams[0] = x;
     for (int i = 1; i < b->g->n_streams; i++) /* a value of its own, so that each stream has its own derivative */
         streams[i] = axpby(b, 1, x, 0, -1, NH_SITE_EMBED, NH_ROLE_RESIDUAL);
@@ -412,8 +433,11 @@ int nh_graph_build(struct nh_graph **out, const struct nh_config *config, int ba
         table = param(&b, "head", config->width, 1, &head, NH_ROLE_WEIGHT, NH_SITE_LOGITS);
     }
     g->logits = linear(&b, y, table, NULL, NH_SITE_LOGITS, NH_ROLE_LOGITS);
+    if (config->softcap > 0)
+        g->logits = activate(&b, g->logits, NH_ACT_SOFTCAP, NH_SITE_SOFTCAP, NH_ROLE_LOGITS);
     g->nll = nh_graph_value(g, 1, nh_graph_site(g, b.layer, b.sublayer, NH_SITE_LOSS, NH_ROLE_LOSS), NH_ROLE_LOSS);
-    nh_graph_rec(g, NH_OP_XENT, g->nll)->in[0] = g->logits;
+    struct nh_rec *loss = nh_graph_rec(g, NH_OP_XENT, g->nll);
+    loss->in[0] = g->logits, loss->u.xent.z_loss = config->z_loss;
     nh_graph_close(g);
     *out = g;
     return NH_OK;

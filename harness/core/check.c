@@ -15,7 +15,7 @@ enum { BATCH = 2, SEQ = 6, VOCAB = 11, DEPTH = 3, ENTRIES = 12 };
 
 static const char *const op_names[NH_OP_COUNT] = {
     [NH_OP_EMBED] = "embedding, weights", [NH_OP_NORM] = "norm", [NH_OP_LINEAR] = "linear", [NH_OP_ROPE] = "rope", [NH_OP_SDPA] = "attention",
-    [NH_OP_ACT] = "activation", [NH_OP_MUL] = "product", [NH_OP_AXPBY] = "add", [NH_OP_GAIN] = "gain", [NH_OP_SHRINK] = "shrink", [NH_OP_CAST] = "cast", [NH_OP_XENT] = "cross-entropy",
+    [NH_OP_ACT] = "activation", [NH_OP_MUL] = "product", [NH_OP_AXPBY] = "add", [NH_OP_GAIN] = "gain", [NH_OP_SHRINK] = "shrink", [NH_OP_CAST] = "cast", [NH_OP_RELAX] = "relax", [NH_OP_XENT] = "cross-entropy",
 };
 
 bool nh_check_good(const struct nh_check *c)
@@ -32,7 +32,7 @@ static double worst(double a, double b)
 static struct nh_config small_config(const struct nh_layout *layout, const char *dtype)
 {
     struct nh_config c = {.layout = layout, .depth = DEPTH, .width = 16, .heads = 4, .kv_heads = 2, .ffn_mult = 2, .eps = 1e-5,
-                          .theta = 1e4, .branches = NH_BRANCHES_BOTH, .embed_scale = 1, .post_gain = 1, .threads = 1,
+                          .theta = 1e4, .branches = NH_BRANCHES_BOTH, .embed_scale = 1, .embed_shrink = 1, .post_gain = 1, .threads = 1,
                           .policy = nh_policies[0], .seed = 3};
     for (int k = 0; layout->knobs && layout->knobs[k].name; k++)
         c.knobs[k] = layout->knobs[k].start;
@@ -113,19 +113,32 @@ static int adjoint(struct nh_model *m, int first, int end, const nh_val *from, c
     return NH_OK;
 }
 
-/** Jv by central differences of the operations themselves, against jv; the model is left as it was. */
+static double largest(const double *v, size_t n)
+{
+    double top = 0;
+    for (size_t i = 0; i < n; i++)
+        top = fmax(top, fabs(v[i]));
+    return top;
+}
+
+/** Jv by central differences of the operations themselves, against jv; the model is left as it was. A relaxation divides by a number
+ *  that its derivative holds constant: what it gives elsewhere is brought back to the divisor it had here. */
 static double difference(struct nh_model *m, int first, int end, const nh_val *from, const nh_val *to, const double *v, const double *jv)
 {
     const double h = 1e-5;
     size_t n_in = state_size(m->graph, from), n_out = state_size(m->graph, to);
     double *x = vector(n_in, NULL), *y = vector(n_in, NULL), *a = vector(n_out, NULL), *b = vector(n_out, NULL);
     read_state(m, from, x);
+    bool relaxed = end == first + 1 && m->graph->recs[first].op == NH_OP_RELAX;
     for (int side = 0; side < 2; side++) {
+        double *out = side ? b : a;
         for (size_t i = 0; i < n_in; i++)
             y[i] = x[i] + (side ? -h : h) * v[i];
         write_state(m, from, y);
         m->core->rerun(m->exec, first, end);
-        read_state(m, to, side ? b : a);
+        read_state(m, to, out);
+        for (size_t i = 0; relaxed && i < n_out; i++)
+            out[i] *= largest(y, n_in) / largest(x, n_in);
     }
     write_state(m, from, x);
     m->core->rerun(m->exec, first, end);
@@ -156,6 +169,13 @@ static int check_map(struct nh_model m[2], int first, int end, const nh_val *fro
     return status;
 }
 
+/** What a parameter gets over the derivative of the loss: the shrink of tables (which here never are the head as well). */
+static double shrink_of(const struct nh_graph *g, int param)
+{
+    const struct nh_rec *e = &g->recs[0];
+    return param == e->par[0] || param == e->par[1] ? e->u.embed.shrink : 1;
+}
+
 /** Gradient of the loss with respect to some entries of a parameter and along one direction, by central differences. */
 static double parameter_difference(struct nh_model *m, int param, double total_norm)
 {
@@ -167,7 +187,7 @@ static double parameter_difference(struct nh_model *m, int param, double total_n
     m->core->read_param(m->exec, param, w);
     m->core->read_param_grad(m->exec, param, g);
     double norm = fmax(sqrt(dot(g, g, n)), 1e-3 * total_norm);
-    double along = 1 / sqrt(dot(direction, direction, n));
+    double along = 1 / sqrt(dot(direction, direction, n)), shrink = shrink_of(m->graph, param);
     for (int k = 0; k <= ENTRIES; k++) {
         size_t at = gsl_rng_uniform_int(rng, n);
         double loss[2], derived = k < ENTRIES ? g[at] : along * dot(direction, g, n);
@@ -177,7 +197,7 @@ static double parameter_difference(struct nh_model *m, int param, double total_n
             m->core->set_param(m->exec, param, moved);
             loss[side] = m->core->forward(m->exec);
         }
-        error = worst(fabs((loss[0] - loss[1]) / (2 * h) - derived) / norm, error);
+        error = worst(fabs(shrink * (loss[0] - loss[1]) / (2 * h) - derived) / norm, error);
     }
     m->core->set_param(m->exec, param, w);
     free(w), free(g), free(moved), free(direction), gsl_rng_free(rng);
@@ -201,21 +221,38 @@ static void check_parameters(struct nh_model *m, struct nh_check *c)
     m->core->forward(m->exec);
 }
 
-static int make_pair(struct nh_model m[2], const struct nh_config *config)
+/** The model in a format, and the roles that have one of their own in another. */
+static int make_in(struct nh_model *m, const struct nh_config *config, const char *dtype, const char *other)
 {
     struct nh_config c = *config;
-    nh_fmt_parse(&c.dtype, "fp64");
-    int status = make_model(&m[0], &c);
-    nh_fmt_parse(&c.dtype, "fp32");
-    return status ? status : make_model(&m[1], &c);
+    nh_fmt_parse(&c.dtype, dtype);
+    for (int role = 0; role < NH_ROLE_COUNT; role++)
+        if (*c.role_format[role].name)
+            nh_fmt_parse(&c.role_format[role], other);
+    return make_model(m, &c);
 }
 
-int nh_check_layout(const struct nh_layout *layout, struct nh_check *out)
+static int make_pair(struct nh_model m[2], const struct nh_config *c)
+{
+    int status = make_in(&m[0], c, "fp64", "e11m51");
+    return status ? status : make_in(&m[1], c, "fp32", "tf32");
+}
+
+/** Turns on the switches of the model. The derivative holds the divisor of --ln-relax constant, and so do differences where eps is 0:
+ *  a norm then gives the same whatever its input is divided by. */
+static void switch_on(struct nh_config *c)
+{
+    c->pb_relax = 3, c->ln_relax = 8, c->softcap = 2, c->z_loss = 0.05, c->embed_shrink = 0.25, c->eps = 0;
+}
+
+int nh_check_layout(const struct nh_layout *layout, bool switches, struct nh_check *out)
 {
     struct nh_config c = small_config(layout, "fp64");
     struct nh_model m[2] = {0};
     *out = (struct nh_check){0};
-    snprintf(out->subject, sizeof out->subject, "layout %s", layout->name);
+    snprintf(out->subject, sizeof out->subject, "%s %s", switches ? "switches," : "layout", layout->name);
+    if (switches)
+        switch_on(&c);
     int status = make_pair(m, &c);
     if (!status) {
         const struct nh_graph *g = m[0].graph;
@@ -245,6 +282,13 @@ static int operation_configs(struct nh_config *c)
     n++;
     c[n] = c[0];
     c[n].ffn = NH_FFN_RELU, c[n].pos = NH_POS_NOPE, c[n].norm = NH_NORM_LAYER, c[n].qk_norm = true, c[n].kv_heads = 4;
+    n++;
+    c[n] = c[0];
+    switch_on(&c[n]);
+    c[n].pos = NH_POS_LEARNED;
+    n++;
+    c[n] = c[0];
+    nh_fmt_parse(&c[n].role_format[NH_ROLE_MATMUL_IN], "e11m51"), nh_fmt_parse(&c[n].role_format[NH_ROLE_NORM_IN], "e11m51");
     return n + 1;
 }
 
@@ -277,7 +321,7 @@ int nh_check_operations(struct nh_check *out, int *n)
         struct nh_config c = small_config(nh_layouts[k], "fp64");
         status = check_records(&c, checks, false);
     }
-    for (int op = 0; op < NH_OP_COUNT; op++) /* a cast, which here never occurs, is a sum of one term */
+    for (int op = 0; op < NH_OP_COUNT; op++)
         if (checks[op].cases) {
             out[*n] = checks[op];
             snprintf(out[*n].subject, sizeof out[*n].subject, "operation %s", op_names[op]);

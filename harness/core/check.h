@@ -22,8 +22,9 @@ struct nh_check {
 /** True where all figures are within the limits (and not NaN). */
 bool nh_check_good(const struct nh_check *c);
 
-/** Checks the sublayers, the end-to-end map and all parameters of a small model of the layout. */
-int nh_check_layout(const struct nh_layout *layout, struct nh_check *out);
+/** Checks the sublayers, the end-to-end map and all parameters of a small model of the layout. switches: with --pb-relax, --ln-relax,
+ *  --softcap, --z-loss and --embed-shrink, whose gradients are those with the relaxation held constant and a times the table's. */
+int nh_check_layout(const struct nh_layout *layout, bool switches, struct nh_check *out);
 
 /** Checks every operation, in models that use all of them; out has room for NH_OP_COUNT; *n = how many were found. */
 int nh_check_operations(struct nh_check *out, int *n);

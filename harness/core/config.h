@@ -80,6 +80,7 @@ struct nh_config {
     bool qk_zero; /**< --qk-init 0: W_Q = 0 */
     bool qk_norm;
     bool scale_after; /**< --score-scale after */
+    bool softmax_stored; /**< --softmax-grad stored */
     double pb_relax;  /**< alpha of softmax(alpha (s/alpha - max)); 0 = off, < 0 = the layer's index */
     double ln_relax;  /**< N(x / c), c = max|x| / ln_relax over the whole tensor; 0 = off */
     double softcap;   /**< logits become softcap tanh(logits / softcap); 0 = off */

@@ -205,7 +205,7 @@ uint64_t NH_T(nh_update_weights)(struct nh_exec *x, const struct nh_update *u);
 void *NH_T(nh_state)(struct nh_exec *x, int param, enum nh_state state);
 void NH_T(nh_recast)(struct nh_exec *x);
 
-/** Flags of n numbers. */
+/** Flags of n numbers, up to the first NaN. */
 unsigned NH_T(nh_flags)(const real *p, size_t n, size_t stride);
 
 /** Runs fn for every unit, on the threads given; the result never depends on their number. */
@@ -215,7 +215,7 @@ void NH_T(nh_units)(struct unit proto, int n, int threads, struct lane *lanes, v
 void NH_T(nh_gemm)(const struct nh_exec *x, bool emulate, bool ta, bool tb, int m, int n, int k, const real *a, size_t lda,
                    const real *b, size_t ldb, bool accumulate, real *c, size_t ldc);
 
-extern const struct op NH_T(nh_op_embed), NH_T(nh_op_norm), NH_T(nh_op_linear), NH_T(nh_op_rope), NH_T(nh_op_sdpa),
+extern const struct op NH_T(nh_op_embed), NH_T(nh_op_norm), NH_T(nh_op_relax), NH_T(nh_op_linear), NH_T(nh_op_rope), NH_T(nh_op_sdpa),
     NH_T(nh_op_act), NH_T(nh_op_mul), NH_T(nh_op_gain), NH_T(nh_op_shrink), NH_T(nh_op_axpby), NH_T(nh_op_cast), NH_T(nh_op_xent);
 
 #define flags_of  NH_T(nh_flags)

@@ -49,6 +49,11 @@ static bool parse_bits(const char *name, int *exp_bits, int *man_bits)
     return *name == '\0' && *exp_bits >= 2 && *exp_bits <= 11 && *man_bits >= 1 && *man_bits <= 52;
 }
 
+bool nh_fmt_same(const struct nh_fmt *a, const struct nh_fmt *b)
+{
+    return a->exp_bits == b->exp_bits && a->man_bits == b->man_bits && a->has_inf == b->has_inf;
+}
+
 int nh_fmt_parse(struct nh_fmt *out, const char *name)
 {
     int x, y;
@@ -164,32 +169,6 @@ static double fma_long_product(const struct nh_fmt *f, double acc, double a, dou
 double nh_fma_round(const struct nh_fmt *f, double acc, double a, double b)
 {
     return product_is_exact(f) ? fma_exact_product(f, acc, a, b) : fma_long_product(f, acc, a, b);
-}
-
-double nh_dot_round(const struct nh_fmt *f, double acc, const float *a, size_t stride_a, const float *b,
-                    size_t stride_b, size_t n)
-{
-    const struct nh_fmt g = *f; /* a copy that no store can alias: its fields stay in registers */
-    if (product_is_exact(&g))
-        for (size_t k = 0; k < n; k++)
-            acc = fma_exact_product(&g, acc, (double)a[k * stride_a], (double)b[k * stride_b]);
-    else
-        for (size_t k = 0; k < n; k++)
-            acc = fma_long_product(&g, acc, (double)a[k * stride_a], (double)b[k * stride_b]);
-    return acc;
-}
-
-double nh_dot_round_f64(const struct nh_fmt *f, double acc, const double *a, size_t stride_a, const double *b,
-                        size_t stride_b, size_t n)
-{
-    const struct nh_fmt g = *f;
-    if (product_is_exact(&g))
-        for (size_t k = 0; k < n; k++)
-            acc = fma_exact_product(&g, acc, a[k * stride_a], b[k * stride_b]);
-    else
-        for (size_t k = 0; k < n; k++)
-            acc = fma_long_product(&g, acc, a[k * stride_a], b[k * stride_b]);
-    return acc;
 }
 
 /* fma_exact_product without a branch, for the compiler to make vectors of. */

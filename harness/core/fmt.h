@@ -29,6 +29,9 @@ int nh_fmt_parse(struct nh_fmt *out, const char *name);
 /** True where values of the format are carried in double: exp_bits > 8 or man_bits > 10, except fp32 itself. */
 bool nh_fmt_wide(const struct nh_fmt *f);
 
+/** True where two formats hold the same values. */
+bool nh_fmt_same(const struct nh_fmt *a, const struct nh_fmt *b);
+
 /** Rounds one value, exactly, whatever the format. NaN stays NaN; the sign of zero is kept. */
 double nh_round(const struct nh_fmt *f, double x);
 
@@ -62,14 +65,8 @@ void nh_round_f64(const struct nh_fmt *f, double *x, size_t n, struct nh_span *s
  *  double or has bits below 2^-1074. Beyond, but for fp64, the fused result in double is rounded a second time. */
 double nh_fma_round(const struct nh_fmt *f, double acc, double a, double b);
 
-/** nh_fma_round over k = 0..n-1, ascending: acc = round(acc + a[k*stride_a] * b[k*stride_b]). Returns the last acc. */
-double nh_dot_round(const struct nh_fmt *f, double acc, const float *a, size_t stride_a, const float *b,
-                    size_t stride_b, size_t n);
-double nh_dot_round_f64(const struct nh_fmt *f, double acc, const double *a, size_t stride_a, const double *b,
-                        size_t stride_b, size_t n);
-
 /** nh_fma_round for a row of accumulators: acc[j] = round(acc[j] + a*b[j]), j = 0..n-1; acc and b do not overlap.
- *  With k ascending outside, this gives the bits of nh_dot_round, several times faster.
+ *  With k ascending outside, this is a product of matrices whose every sum is rounded.
  *  f32: nh_fmt_wide(f) must be false. */
 void nh_axpy_round(const struct nh_fmt *f, float *acc, float a, const float *b, size_t n);
 void nh_axpy_round_f64(const struct nh_fmt *f, double *acc, double a, const double *b, size_t n);

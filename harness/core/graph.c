@@ -28,6 +28,18 @@ static int row_block(int rows)
     return (rows + units - 1) / units;
 }
 
+static bool is_wide(const struct nh_fmt *f)
+{
+    return f->man_bits >= 23 && f->exp_bits >= 8;
+}
+
+/** True where sums (or statistics) are rounded step by step: --accum dtype, or a narrow format of the role. */
+static bool is_stepwise(const struct nh_graph *g, const struct nh_config *config, enum nh_role role, enum nh_width_of option)
+{
+    const char *name = config->role_format[role].name;
+    return *name ? strcmp(name, "dtype") == 0 || !is_wide(&g->fmt[role]) : option == NH_WIDE_DTYPE;
+}
+
 struct nh_graph *nh_graph_new(const struct nh_config *config, int batch, int seq, int vocab)
 {
     struct nh_graph *g = calloc(1, sizeof *g);
@@ -37,12 +49,13 @@ struct nh_graph *nh_graph_new(const struct nh_config *config, int batch, int seq
     g->row_block = row_block(g->rows);
     g->eps = config->eps, g->theta = config->theta;
     g->cast_before_gain = config->cast_before_gain;
-    g->accum_dtype = config->accum == NH_WIDE_DTYPE || *config->role_format[NH_ROLE_ACCUM].name;
-    g->norm_stat_dtype = config->norm_stats == NH_WIDE_DTYPE || *config->role_format[NH_ROLE_NORM_STAT].name;
     if (config->train.steps)
         g->n_moments = config->train.optimizer == NH_OPTIMIZER_SGD ? 1 : 2;
     g->sums_gradients = config->train.grad_accum > 1;
     nh_policy_formats(config, g->fmt);
+    g->accum_dtype = is_stepwise(g, config, NH_ROLE_ACCUM, config->accum);
+    g->norm_stat_dtype = is_stepwise(g, config, NH_ROLE_NORM_STAT, config->norm_stats);
+    g->softmax_narrow = !is_wide(&g->fmt[NH_ROLE_SOFTMAX]);
     nh_fmt_parse(&g->fp32, nh_fmt_wide(&config->dtype) ? "fp64" : "fp32");
     g->exit_value = g->logits = g->nll = -1;
     return g;
@@ -62,14 +75,17 @@ int nh_graph_site(struct nh_graph *g, int layer, enum nh_sublayer sublayer, enum
         if (g->sites[i].name == name)
             return i;
     int s = PUSH(g->sites, g->n_sites);
-    g->sites[s] = (struct nh_site){layer, sublayer, name, role, role};
+    g->sites[s] = (struct nh_site){layer, sublayer, name, role, false, role};
     return s;
 }
 
 nh_val nh_graph_value(struct nh_graph *g, int cols, int site, enum nh_role role)
 {
     int v = PUSH(g->values, g->n_values);
-    g->sites[site].role = role;
+    struct nh_site *s = &g->sites[site];
+    if (!s->stored || g->fmt[role].max < g->fmt[s->role].max)
+        s->role = role;
+    s->stored = true;
     g->values[v] = (struct nh_value){.cols = cols, .ld = cols, .base = v, .rec = -1, .site = site, .role = role};
     return v;
 }
@@ -125,16 +141,13 @@ void nh_graph_close(struct nh_graph *g)
         } else if (rec->op == NH_OP_XENT) {
             rec->aux = g->n_aux; /* maximum and sum of a row */
             g->n_aux += 2 * (size_t)g->rows;
+        } else if (rec->op == NH_OP_RELAX) {
+            rec->aux = g->n_aux++; /* c */
         }
     }
     free(used);
     for (int v = 0; v < g->n_values; v++)
         g->values[v].rec = g->values[g->values[v].base].rec;
-}
-
-static bool is_wide(const struct nh_fmt *f)
-{
-    return f->man_bits >= 23 && f->exp_bits >= 8;
 }
 
 const struct nh_fmt *nh_grad_fmt(const struct nh_graph *g, enum nh_role role)

@@ -18,17 +18,18 @@ enum nh_op {
     NH_OP_LINEAR, /**< y = x W^T (+ b); par: W, b or -1 */
     NH_OP_ROPE,   /**< rotation of each head, half-split pairs */
     NH_OP_SDPA,   /**< causal attention of q, k, v */
-    NH_OP_ACT,    /**< gelu (tanh form), relu, silu */
+    NH_OP_ACT,    /**< gelu (tanh form), relu, silu, soft cap */
     NH_OP_MUL,    /**< y = a * b */
     NH_OP_AXPBY,  /**< y = s0 a + s1 b; b may be -1 */
     NH_OP_GAIN,   /**< y = g a, one trained g for every `width` columns; par: g */
     NH_OP_SHRINK, /**< y = a - silu(p) stopgrad(a), one trained p; par: p */
     NH_OP_CAST,   /**< y = a in another format */
-    NH_OP_XENT,   /**< negative log-likelihood of each row's target; 0 where a row has none */
+    NH_OP_RELAX,  /**< y = a / c, c = max|a| / bound over the whole tensor, a constant in derivatives */
+    NH_OP_XENT,   /**< negative log-likelihood of each row's target, plus z_loss log^2 Z; 0 where a row has none */
     NH_OP_COUNT
 };
 
-enum nh_act { NH_ACT_GELU, NH_ACT_RELU, NH_ACT_SILU };
+enum nh_act { NH_ACT_GELU, NH_ACT_RELU, NH_ACT_SILU, NH_ACT_SOFTCAP };
 
 /** A value: `rows` of the graph times `cols`, row stride `ld`. A view shares the memory of `base` from column `col0` on. */
 struct nh_value {
@@ -53,6 +54,7 @@ struct nh_param {
     enum nh_role role;
     int site;        /**< where its gradient is counted */
     int weight_site; /**< where it is counted itself, -1 = nowhere */
+    bool frozen;     /**< not trained */
     size_t offset; /**< in values, from the start of all parameters */
 };
 
@@ -65,6 +67,7 @@ struct nh_rec {
     union {
         struct {
             double scale;
+            double shrink; /**< factor on the gradient of the tables alone */
         } embed;
         struct {
             enum nh_norm_type type;
@@ -73,6 +76,7 @@ struct nh_rec {
         } norm;
         struct {
             enum nh_act kind;
+            double cap; /**< of NH_ACT_SOFTCAP */
         } act;
         struct {
             double a, b;
@@ -80,8 +84,10 @@ struct nh_rec {
         struct {
             int heads, kv_heads, head_dim, window;
             double scale; /**< factor on the product; 1 where q was scaled before */
+            double alpha; /**< factor inside the softmax, behind the maximum; 1 where scores are not held divided by it */
             int site_qk;  /**< -1 where scale is 1 */
             int site_scores, site_probs;
+            bool grad_stored; /**< the softmax's derivative takes the stored, rounded probabilities */
         } sdpa;
         struct {
             int head_dim;
@@ -89,6 +95,12 @@ struct nh_rec {
         struct {
             int width;
         } gain;
+        struct {
+            double bound;
+        } relax;
+        struct {
+            double z_loss;
+        } xent;
     } u;
 };
 
@@ -96,7 +108,8 @@ struct nh_site {
     int layer;
     enum nh_sublayer sublayer;
     enum nh_site_name name;
-    enum nh_role role;        /**< of the value stored there */
+    enum nh_role role;        /**< of the value stored there; of several, the one with the smallest maximum */
+    bool stored;              /**< there is such a value */
     enum nh_role weight_role; /**< of the parameter whose gradient is counted there */
 };
 
@@ -117,7 +130,7 @@ struct nh_graph {
     double eps;
     double theta;
     bool cast_before_gain;
-    bool accum_dtype, norm_stat_dtype;
+    bool accum_dtype, norm_stat_dtype, softmax_narrow;
     int n_moments;      /**< numbers that the optimizer keeps for each weight; 0 = the model is not trained */
     bool sums_gradients; /**< the gradients of several batches make one step */
     struct nh_fmt fmt[NH_ROLE_COUNT];

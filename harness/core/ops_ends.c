@@ -51,13 +51,15 @@ static unsigned embed_depends_grad(const struct unit *u, size_t row, size_t col)
                                   : 0;
 }
 
-/** Columns [c0, c1) of a table's gradient: rows of the cotangent summed where they came from, in order. */
+/** Columns [c0, c1) of a table's gradient: rows of the cotangent summed where they came from, in order. The shrink of GLM-130B
+ *  (arXiv:2210.02414 section 2.2: E a + stopgrad(E) (1 - a)) is a factor here, so that the forward pass keeps its bits and the part
+ *  that a tied head adds stays whole. */
 static void scatter(const struct unit *u, int slot, int c0, int c1, const int *row_of, int rows_each, double scale)
 {
     struct nh_exec *x = u->x;
     int par = u->r->par[slot];
     size_t cols = (size_t)x->g->params[par].cols;
-    real *d = wgrad_ptr(x, par), f = (real)scale;
+    real *d = wgrad_ptr(x, par), f = (real)(scale * u->r->u.embed.shrink);
     for (int i = 0; i < x->g->params[par].rows && !x->wgrad_seen[par]; i++)
         memset(d + (size_t)i * cols + (size_t)c0, 0, (size_t)(c1 - c0) * sizeof *d);
     for (int i = 0; i < x->g->rows; i++) {
@@ -81,7 +83,8 @@ static void embed_vjp(const struct unit *u)
 /** Nothing on the tape comes before the embedding, so no tangent reaches it. */
 const struct op NH_T(nh_op_embed) = {.units = row_units, .fwd = embed_fwd, .vjp_units = embed_vjp_units, .vjp = embed_vjp};
 
-/* ---- negative log-likelihood of the next token, row by row; 0 for the last row of a sequence ---- */
+/* ---- negative log-likelihood of the next token, row by row, 0 for the last row of a sequence; with a z-loss plus c log^2 Z, Z the
+ * sum of the row's exponentials (arXiv:2204.02311 section 5) ---- */
 
 static bool has_target(const struct nh_exec *x, int row)
 {
@@ -95,22 +98,38 @@ static unsigned xent_depends(const struct unit *u, size_t row, size_t col)
     return u->p ? f | flags_of(pass_ptr(u->p, u->r->out, 0, (int)row), 1, 1) : f;
 }
 
+/** aux: the row's maximum and the sum of its exponentials over that. */
+static real log_z(const real *aux)
+{
+    return r_log(aux[1]) + aux[0];
+}
+
+/** d loss / d log Z = 1 + 2 c log Z. */
+static real z_slope(const struct nh_rec *r, const real *aux)
+{
+    real c = (real)r->u.xent.z_loss;
+    return c > 0 ? 1 + 2 * c * log_z(aux) : 1;
+}
+
 static void xent_fwd(const struct unit *u)
 {
     const struct nh_exec *x = u->x;
     const struct nh_rec *r = u->r;
     struct rows b = rows_of(u);
     int n = x->g->vocab;
+    real penalty = (real)r->u.xent.z_loss;
     for (int i = b.r0; i < b.r1; i++) {
         const real *z = row_ptr(x, r->in[0], i);
-        real top = z[0], sum = 0, *aux = x->aux + r->aux + 2 * (size_t)i;
+        real top = z[0], sum = 0, *y = row_ptr(x, r->out, i), *aux = x->aux + r->aux + 2 * (size_t)i;
         for (int c = 1; c < n; c++)
             top = z[c] > top ? z[c] : top;
 #pragma omp simd reduction(+ : sum)
         for (int c = 0; c < n; c++)
             sum += r_exp(z[c] - top);
         aux[0] = top, aux[1] = sum;
-        *row_ptr(x, r->out, i) = has_target(x, i) ? r_log(sum) + top - z[x->tokens[i + 1]] : 0;
+        *y = has_target(x, i) ? log_z(aux) - z[x->tokens[i + 1]] : 0;
+        if (has_target(x, i) && penalty > 0)
+            *y += penalty * log_z(aux) * log_z(aux);
     }
     struct store s = NH_T(nh_output)(u, b.r0, b.r1, xent_depends);
     NH_T(nh_store)(&s);
@@ -126,7 +145,8 @@ static void xent_vjp(const struct unit *u)
     real *dz = NH_T(nh_cotangent)(u, r->in[0], b, u->lane->buf, &ld);
     for (int i = b.r0; i < b.r1; i++) {
         const real *z = row_ptr(x, r->in[0], i), *aux = x->aux + r->aux + 2 * (size_t)i;
-        real *d = dz + (size_t)(i - b.r0) * ld, g = *pass_ptr(u->p, r->out, b.s, i), inverse = g / aux[1];
+        real *d = dz + (size_t)(i - b.r0) * ld, g = *pass_ptr(u->p, r->out, b.s, i);
+        real inverse = g * z_slope(r, aux) / aux[1];
         if (!has_target(x, i)) {
             memset(d, 0, (size_t)n * sizeof *d);
             continue;
@@ -148,7 +168,7 @@ static void xent_jvp(const struct unit *u)
         real sum = 0;
         for (int c = 0; c < x->g->vocab; c++)
             sum += r_exp(z[c] - aux[0]) * dz[c];
-        *pass_ptr(u->p, r->out, b.s, i) = has_target(x, i) ? sum / aux[1] - dz[x->tokens[i + 1]] : 0;
+        *pass_ptr(u->p, r->out, b.s, i) = has_target(x, i) ? z_slope(r, aux) * sum / aux[1] - dz[x->tokens[i + 1]] : 0;
     }
 }
 
@@ -160,5 +180,5 @@ const struct op *const NH_T(nh_ops)[NH_OP_COUNT] = {
     [NH_OP_ROPE] = &NH_T(nh_op_rope),   [NH_OP_SDPA] = &NH_T(nh_op_sdpa),   [NH_OP_ACT] = &NH_T(nh_op_act),
     [NH_OP_GAIN] = &NH_T(nh_op_gain),   [NH_OP_SHRINK] = &NH_T(nh_op_shrink),
     [NH_OP_MUL] = &NH_T(nh_op_mul),     [NH_OP_AXPBY] = &NH_T(nh_op_axpby), [NH_OP_CAST] = &NH_T(nh_op_cast),
-    [NH_OP_XENT] = &NH_T(nh_op_xent),
+    [NH_OP_RELAX] = &NH_T(nh_op_relax), [NH_OP_XENT] = &NH_T(nh_op_xent),
 };

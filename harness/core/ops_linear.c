@@ -76,7 +76,7 @@ static void column_flags(const real *p, size_t rows, size_t cols, size_t ld, boo
     memset(flags, 0, cols);
     for (size_t r = 0; any && r < rows; r++)
         for (size_t c = 0; c < cols; c++)
-            flags[c] |= (unsigned char)flags_of(p + r * ld + c, 1, 1);
+            flags[c] |= (unsigned char)((isnan(p[r * ld + c]) ? HAS_NAN : 0) | (isinf(p[r * ld + c]) ? HAS_INF : 0));
 }
 
 static void weight_gradient(const struct unit *u, int block)

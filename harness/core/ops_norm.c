@@ -2,7 +2,7 @@
 /** RMSNorm y = g x / sqrt(mean x^2 + eps) (arXiv:1910.07467 eq. 4) and LayerNorm y = g (x - mean)/sqrt(var + eps) + b
  *  (arXiv:1607.06450), over groups of columns; eps inside the root, variance in two passes. One operation: statistics in the
  *  format of --norm-stats, quotient and gain in the executor's type, one rounding at the store (two with --norm-cast
- *  before-gain: the normed value is cast, then the gain is applied). */
+ *  before-gain: the normed value is cast, then the gain is applied). And the quotient x / c that a norm reads under --ln-relax. */
 #include "harness/core/exec.h"
 
 enum { GAIN_COLS = 64 };
@@ -89,14 +89,14 @@ static unsigned depends_fwd(const struct unit *u, size_t row, size_t col)
     return r->par[1] >= 0 ? f | flags_of(weight_ptr(x, r->par[1]) + g, 1, 1) : f;
 }
 
-/** True where the whole group came out as zero (as the bias) although it is finite and not constant. */
+/** True where the whole group came out as zero (as the bias) although it is finite and not constant. gain, bias: NULL = none. */
 static bool dead(const struct nh_fmt *f, const real *x, const real *y, const real *gain, const real *bias, int n, bool layer)
 {
     bool same = true, varied = false;
     for (int i = 0; i < n && same; i++)
         same = (real)nh_round(f, (double)y[i]) == (bias ? bias[i] : 0);
     for (int i = 0; i < n && !varied; i++)
-        varied = gain[i] != 0 && x[i] != (layer ? x[0] : 0);
+        varied = (!gain || gain[i] != 0) && x[i] != (layer ? x[0] : 0);
     return same && varied && flags_of(x, (size_t)n, 1) == 0;
 }
 
@@ -141,7 +141,8 @@ static void fwd(const struct unit *u)
 static unsigned depends_dx(const struct unit *u, size_t row, size_t col)
 {
     size_t n = (size_t)u->r->u.norm.group, at = col / n * n;
-    return depends_fwd(u, row, col) | flags_of(pass_ptr(u->p, u->r->out, 0, (int)row) + at, n, 1);
+    unsigned f = flags_of(pass_ptr(u->p, u->r->out, 0, (int)row) + at, n, 1);
+    return f & HAS_NAN ? f : f | depends_fwd(u, row, col);
 }
 
 /** A column of the gain's gradient sums over all rows (and heads). */
@@ -150,7 +151,7 @@ static unsigned depends_gain(const struct unit *u, size_t row, size_t col)
     const struct nh_exec *x = u->x;
     (void)row;
     unsigned f = 0;
-    for (size_t i = 0; i < (size_t)x->g->rows; i++)
+    for (size_t i = 0; i < (size_t)x->g->rows && !(f & HAS_NAN); i++)
         for (size_t c = col; c < (size_t)value_of(x, u->r->in[0])->cols; c += (size_t)x->g->params[u->r->par[0]].cols)
             f |= depends_dx(u, i, c);
     return f;
@@ -265,3 +266,82 @@ static size_t scratch(const struct nh_graph *g, const struct nh_rec *r)
 
 const struct op NH_T(nh_op_norm) = {
     .units = row_units, .fwd = fwd, .vjp_units = vjp_units, .vjp = vjp, .jvp_units = row_units_vjp, .jvp = jvp, .scratch = scratch};
+
+/* ---- y = x / c, c = max|x| / bound over the whole tensor and a constant in the derivatives (arXiv:2105.13290 section 2.4;
+ * THUDM/CogView mpu/sparse_transformer.py: bound 8) ---- */
+
+/** max|x|; NaN where x has one. */
+static real largest(const struct nh_exec *x, nh_val v)
+{
+    real top = 0;
+    for (int i = 0; i < x->g->rows; i++) {
+        const real *row = row_ptr(x, v, i);
+        for (int c = 0; c < value_of(x, v)->cols; c++)
+            top = r_abs(row[c]) > top || isnan(row[c]) ? r_abs(row[c]) : top;
+    }
+    return top;
+}
+
+static void divide(const real *x, real c, int n, real *out)
+{
+#pragma omp simd
+    for (int i = 0; i < n; i++)
+        out[i] = x[i] / c;
+}
+
+/** c stands for the whole tensor. */
+static unsigned depends_relax(const struct unit *u, size_t row, size_t col)
+{
+    const real *p = u->p ? pass_ptr(u->p, u->r->out, 0, (int)row) : row_ptr(u->x, u->r->in[0], (int)row);
+    return flags_of(p + col, 1, 1) | flags_of(u->x->aux + u->r->aux, 1, 1);
+}
+
+/** One unit: the maximum comes before every quotient. c is a number of x's format; that of a tensor of zeros is inf, which leaves
+ *  zeros and no derivative. */
+static void relax_fwd(const struct unit *u)
+{
+    const struct nh_exec *x = u->x;
+    const struct nh_rec *r = u->r;
+    const struct nh_value *in = value_of(x, r->in[0]);
+    const struct nh_fmt *f = &x->g->fmt[in->role];
+    real top = largest(x, r->in[0]), c = top == 0 ? (real)INFINITY : (real)nh_round(f, (double)top / r->u.relax.bound);
+    x->aux[r->aux] = c;
+    struct store s = NH_T(nh_output)(u, 0, x->g->rows, depends_relax);
+    s.statistics = top != 0 && isfinite(top) && !isfinite(c);
+    for (int i = 0; i < x->g->rows; i++) {
+        const real *row = row_ptr(x, r->in[0], i);
+        real *out = row_ptr(x, r->out, i);
+        divide(row, c, in->cols, out);
+        if (nh_round(s.fmt, (double)out[0]) == 0)
+            s.zero_made += dead(s.fmt, row, out, NULL, NULL, in->cols, false);
+    }
+    NH_T(nh_store)(&s);
+}
+
+static int relax_units(const struct nh_exec *x, const struct nh_rec *r)
+{
+    (void)x, (void)r;
+    return 1;
+}
+
+static void relax_vjp(const struct unit *u)
+{
+    const struct nh_rec *r = u->r;
+    struct rows b = rows_of(u);
+    size_t ld;
+    real *dx = NH_T(nh_cotangent)(u, r->in[0], b, u->lane->buf, &ld);
+    for (int i = b.r0; i < b.r1; i++)
+        divide(pass_ptr(u->p, r->out, b.s, i), u->x->aux[r->aux], value_of(u->x, r->out)->cols, dx + (size_t)(i - b.r0) * ld);
+    NH_T(nh_cotangent_done)(u, r->in[0], b, dx, ld, depends_relax, false);
+}
+
+static void relax_jvp(const struct unit *u)
+{
+    const struct nh_rec *r = u->r;
+    struct rows b = rows_of(u);
+    for (int i = b.r0; i < b.r1; i++)
+        divide(pass_ptr(u->p, r->in[0], b.s, i), u->x->aux[r->aux], value_of(u->x, r->out)->cols, pass_ptr(u->p, r->out, b.s, i));
+}
+
+const struct op NH_T(nh_op_relax) = {.units = relax_units, .fwd = relax_fwd, .vjp_units = row_units_vjp, .vjp = relax_vjp,
+                                     .jvp_units = row_units_vjp, .jvp = relax_jvp};

@@ -54,6 +54,18 @@ static inline real silu_slope(real x)
     return s + x * s * (1 - s);
 }
 
+/** cap tanh(x / cap) (Gemma 2, arXiv:2408.00118 section 2): bounded by cap, even for x = inf. */
+static inline real softcap(real x, real cap)
+{
+    return cap * r_tanh(x / cap);
+}
+
+static inline real softcap_slope(real x, real cap)
+{
+    real t = r_tanh(x / cap);
+    return (1 - t) * (1 + t);
+}
+
 static void act_rows(const struct unit *u, struct rows b)
 {
     const struct nh_rec *r = u->r;
@@ -74,6 +86,10 @@ static void act_rows(const struct unit *u, struct rows b)
             for (int c = 0; c < cols; c++)
                 y[c] = silu(x[c]);
             break;
+        case NH_ACT_SOFTCAP:
+            for (int c = 0; c < cols; c++)
+                y[c] = softcap(x[c], (real)r->u.act.cap);
+            break;
         }
     }
 }
@@ -86,9 +102,9 @@ static void act_fwd(const struct unit *u)
 }
 
 /** The slope of the activation at n places. */
-static void act_slope(enum nh_act kind, const real *x, int n, real *slope)
+static void act_slope(const struct nh_rec *r, const real *x, int n, real *slope)
 {
-    switch (kind) {
+    switch (r->u.act.kind) {
     case NH_ACT_GELU:
         for (int c = 0; c < n; c++)
             slope[c] = gelu_slope(x[c]);
@@ -100,6 +116,10 @@ static void act_slope(enum nh_act kind, const real *x, int n, real *slope)
     case NH_ACT_SILU:
         for (int c = 0; c < n; c++)
             slope[c] = silu_slope(x[c]);
+        break;
+    case NH_ACT_SOFTCAP:
+        for (int c = 0; c < n; c++)
+            slope[c] = softcap_slope(x[c], (real)r->u.act.cap);
         break;
     }
 }
@@ -119,7 +139,7 @@ static void act_vjp(const struct unit *u)
     size_t ld;
     real *slope = u->lane->buf, *dx = NH_T(nh_cotangent)(u, r->in[0], b, slope + n, &ld);
     for (int i = b.r0; i < b.r1; i++) {
-        act_slope(r->u.act.kind, row_ptr(u->x, r->in[0], i), n, slope);
+        act_slope(r, row_ptr(u->x, r->in[0], i), n, slope);
         multiply(slope, pass_ptr(u->p, r->out, b.s, i), n, dx + (size_t)(i - b.r0) * ld);
     }
     NH_T(nh_cotangent_done)(u, r->in[0], b, dx, ld, depends_point, false);
@@ -139,7 +159,7 @@ static void act_jvp(const struct unit *u)
     int n = value_of(u->x, r->out)->cols;
     real *slope = u->lane->buf;
     for (int i = b.r0; i < b.r1; i++) {
-        act_slope(r->u.act.kind, row_ptr(u->x, r->in[0], i), n, slope);
+        act_slope(r, row_ptr(u->x, r->in[0], i), n, slope);
         for (int s = 0; s < u->p->n; s++)
             multiply(slope, pass_ptr(u->p, r->in[0], s, i), n, pass_ptr(u->p, r->out, s, i));
     }

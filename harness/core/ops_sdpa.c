@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-/** Causal attention softmax(scale q k^T) v with grouped key/value heads and an optional window, by blocks of query rows.
+/** Causal attention softmax(alpha (scale q k^T - max)) v with grouped key/value heads and an optional window, by blocks of query rows.
  *  Scores and probabilities live in scratch, are rounded at their sites, and are made anew in the derivatives (rounded again,
  *  to the same bits, not counted again). Masked entries are not stored: only columns that a row sees are rounded and counted.
+ *  The derivative of the softmax is that of the unrounded operation at the rounded scores, as in fused kernels that make the
+ *  probabilities anew; with --softmax-grad stored it takes the rounded probabilities, as separate kernels do that keep them.
  *  A row whose scores are all -inf gives zeros; probabilities are normalised by the final maximum and sum. */
 #include "harness/core/exec.h"
 
@@ -145,29 +147,56 @@ static void store_row(struct row_store *rs, const struct block *b, int i, real *
     int from = seen_from(b, i), to = seen_to(b, i);
     rs->s.p = row + from;
     rs->s.cols = rs->s.ld = (size_t)(to - from);
-    rs->s.row0 = ((size_t)b->batch * (size_t)b->u->r->u.sdpa.heads + (size_t)b->head) * b->ld + (size_t)(b->i0 + i);
+    rs->s.row0 = rs->s.statistics_row = ((size_t)b->batch * (size_t)b->u->r->u.sdpa.heads + (size_t)b->head) * b->ld + (size_t)(b->i0 + i);
     rs->s.col0 = (size_t)(b->j0 + from);
     NH_T(nh_tally)(&rs->s, &rs->t);
 }
 
-/** Probabilities of a row from its scores, in place; zeros outside [from, to). */
-static void softmax(real *row, int from, int to, int cols)
+/** The probabilities of n scores below their maximum top, with every step rounded to f: difference, factor, exponential, running
+ *  sum, quotient. Notes at the store of the row what is lost inside: a sum that ran over, quotients that became zero. */
+static void narrow_softmax(const struct nh_fmt *f, double alpha, real *row, int n, real top, struct row_store *rs)
 {
-    real top = (real)-INFINITY, sum = 0;
+    double sum = 0;
+    bool finite = true;
+    for (int j = 0; j < n; j++) {
+        double e = nh_round(f, exp(nh_round(f, alpha * nh_round(f, (double)row[j] - (double)top))));
+        finite = finite && isfinite(e);
+        sum = nh_round(f, sum + e);
+        row[j] = (real)e;
+    }
+    rs->s.statistics = finite && !isfinite(sum);
+    rs->s.zero_made = finite && isinf(sum);
+    for (int j = 0; j < n; j++) {
+        double p = (double)row[j] / sum;
+        row[j] = (real)nh_round(f, p);
+        rs->t.counts.underflow += p > 0 && row[j] == 0;
+    }
+}
+
+/** Probabilities of a row from its scores, in place; zeros outside [from, to). rs: the store that the row goes to. */
+static void softmax(const struct block *b, real *row, int from, int to, struct row_store *rs)
+{
+    const struct nh_graph *g = b->u->x->g;
+    real top = (real)-INFINITY, sum = 0, alpha = (real)b->u->r->u.sdpa.alpha;
 #pragma omp simd reduction(max : top)
     for (int j = from; j < to; j++)
         top = row[j] > top ? row[j] : top;
     for (int j = 0; j < from; j++)
         row[j] = 0;
-    for (int j = to; j < cols; j++)
+    for (int j = to; j < b->cols; j++)
         row[j] = 0;
+    rs->s.statistics = rs->s.zero_made = 0;
     if (isinf(top) && top < 0 && flags_of(row + from, (size_t)(to - from), 1) == HAS_INF) {
         for (int j = from; j < to; j++)
             row[j] = 0;
         return;
     }
+    if (g->softmax_narrow) {
+        narrow_softmax(&g->fmt[NH_ROLE_SOFTMAX], b->u->r->u.sdpa.alpha, row + from, to - from, top, rs);
+        return;
+    }
     for (int j = from; j < to; j++)
-        row[j] = r_exp(row[j] - top);
+        row[j] = r_exp(alpha * (row[j] - top));
 #pragma omp simd reduction(+ : sum)
     for (int j = from; j < to; j++)
         sum += row[j];
@@ -176,8 +205,9 @@ static void softmax(real *row, int from, int to, int cols)
         row[j] *= inverse;
 }
 
-/** Fills p (rows x seq) with the rounded probabilities of the block. */
-static void probabilities(const struct block *b, real *p, bool counted)
+/** Fills p (rows x seq) with the rounded probabilities of the block, and exact, where it is not NULL, with those before they are
+ *  rounded. */
+static void probabilities(const struct block *b, real *p, real *exact, bool counted)
 {
     const struct unit *u = b->u;
     const struct nh_rec *r = u->r;
@@ -204,7 +234,9 @@ static void probabilities(const struct block *b, real *p, bool counted)
             bad = bad || scores.t.nonfinite > 0;
         }
         u->lane->flags[0] = bad ? (unsigned char)flags_of(row + from, (size_t)(to - from), 1) : 0;
-        softmax(row, from, to, b->cols);
+        softmax(b, row, from, to, &probs);
+        if (exact)
+            memcpy(exact + (size_t)i * b->ld, row, (size_t)b->cols * sizeof *row);
         store_row(&probs, b, i, row);
         u->lane->flags[1 + i] = bad ? (unsigned char)flags_of(row + from, (size_t)(to - from), 1) : 0;
     }
@@ -228,7 +260,7 @@ static void fwd(const struct unit *u)
     bool bad_v = x->bad_value[value_of(x, r->in[2])->base] > 0;
     for (int i0 = 0; i0 < x->g->seq; i0 += step) {
         struct block b = block_at(u, u->index / heads, u->index % heads, i0);
-        probabilities(&b, p, true);
+        probabilities(&b, p, NULL, true);
         /* masked probabilities are zeros, harmless unless a later value is not finite: then row by row, visible part only */
         for (int i = 0; i < b.rows; i += bad_v ? 1 : b.rows) {
             int n = bad_v ? 1 : b.rows, from = bad_v ? seen_from(&b, i) : 0, to = bad_v ? seen_to(&b, i) : b.cols;
@@ -255,7 +287,7 @@ static void note_row(const struct unit *u, const struct row_store *stored, const
         u->lane->flags[0] |= (unsigned char)flags_of(row, (size_t)n, 1);
 }
 
-/** Cotangent of scores from that of probabilities, in place of dp: p (dp - sum p dp), row by row. The flags of the head, in
+/** Cotangent of scores from that of probabilities, in place of dp: alpha p (dp - sum p dp), row by row. The flags of the head, in
  *  lane->flags[0], take up what is not finite in them. */
 static void softmax_vjp(const struct block *b, const real *p, real *dp)
 {
@@ -263,7 +295,7 @@ static void softmax_vjp(const struct block *b, const real *p, real *dp)
     const struct nh_rec *r = u->r;
     bool scaled = r->u.sdpa.site_qk >= 0, counted = u->p->counted;
     unsigned char broken = u->lane->flags[0];
-    real scale = (real)r->u.sdpa.scale;
+    real scale = (real)r->u.sdpa.scale, alpha = (real)r->u.sdpa.alpha;
     struct row_store dprobs = row_store(b, r->u.sdpa.site_probs, STAGE_QK, NH_BWD, depends_noted, true, true);
     struct row_store dscores = row_store(b, r->u.sdpa.site_scores, STAGE_SCORES, NH_BWD, depends_noted, false, true);
     struct row_store dqk = row_store(b, scaled ? r->u.sdpa.site_qk : r->u.sdpa.site_scores, STAGE_PROBS, NH_BWD, depends_noted, false,
@@ -280,7 +312,7 @@ static void softmax_vjp(const struct block *b, const real *p, real *dp)
         for (int j = from; j < to; j++)
             along += q[j] * d[j];
         for (int j = from; j < to; j++)
-            d[j] = q[j] * (d[j] - along);
+            d[j] = alpha * (q[j] * (d[j] - along));
         if (counted)
             store_row(&dscores, b, i, d);
         note_row(u, &dscores, d + from, to - from);
@@ -311,7 +343,8 @@ static void vjp_sample(const struct unit *u, int batch, int kv, int s)
     bool counted = u->p->counted;
     int seq = x->g->seq, dh = r->u.sdpa.head_dim, group = r->u.sdpa.heads / r->u.sdpa.kv_heads, step = query_rows(x->g);
     size_t ld_k, ld_v, n = (size_t)seq * (size_t)dh;
-    real *p = u->lane->buf, *dp = p + (size_t)step * (size_t)seq, *put = dp + (size_t)step * (size_t)seq;
+    real *p = u->lane->buf, *dp = p + (size_t)step * (size_t)seq, *exact = dp + (size_t)step * (size_t)seq;
+    real *put = exact + (size_t)step * (size_t)seq;
     struct rows all = {.s = s, .r0 = batch * seq, .r1 = (batch + 1) * seq, .c0 = kv * dh, .c1 = (kv + 1) * dh};
     real *dk = NH_T(nh_cotangent)(u, r->in[1], all, put + n, &ld_k), *dv = NH_T(nh_cotangent)(u, r->in[2], all, put + 2 * n, &ld_v);
     for (int t = 0; t < seq; t++) {
@@ -325,12 +358,12 @@ static void vjp_sample(const struct unit *u, int batch, int kv, int s)
         for (int i0 = 0; i0 < seq; i0 += step) {
             struct block b = block_at(u, batch, h, i0);
             const real *d_out = head_pass(&b, -1, s, i0);
-            probabilities(&b, p, false);
+            probabilities(&b, p, exact, false);
             u->lane->flags[0] = flags;
             gemm(x, counted, false, true, b.rows, b.cols, dh, d_out, stride(&b, -1), head_row(&b, 2, b.j0), stride(&b, 2), false, dp,
                  b.ld);
             gemm(x, counted, true, false, b.cols, dh, b.rows, p, b.ld, d_out, stride(&b, -1), true, dv + (size_t)b.j0 * ld_v, ld_v);
-            softmax_vjp(&b, p, dp);
+            softmax_vjp(&b, r->u.sdpa.grad_stored ? p : exact, dp);
             all_flags |= u->lane->flags[0];
             gemm(x, counted, true, false, b.cols, dh, b.rows, dp, b.ld, head_row(&b, 0, i0), stride(&b, 0), true,
                  dk + (size_t)b.j0 * ld_k, ld_k);
@@ -370,10 +403,11 @@ static void jvp(const struct unit *u)
     const struct nh_exec *x = u->x;
     const struct nh_rec *r = u->r;
     int heads = r->u.sdpa.heads, dh = r->u.sdpa.head_dim, step = query_rows(x->g);
-    real scale = (real)r->u.sdpa.scale, *p = u->lane->buf, *ds = p + (size_t)step * (size_t)x->g->seq;
+    real scale = (real)(r->u.sdpa.alpha * r->u.sdpa.scale), *p = u->lane->buf, *ds = p + (size_t)step * (size_t)x->g->seq;
+    real *exact = ds + (size_t)step * (size_t)x->g->seq;
     for (int i0 = 0; i0 < x->g->seq; i0 += step) {
         struct block b = block_at(u, u->index / heads, u->index % heads, i0);
-        probabilities(&b, p, false);
+        probabilities(&b, p, exact, false);
         for (int s = 0; s < u->p->n; s++) {
             memset(ds, 0, (size_t)b.rows * b.ld * sizeof *ds);
             if (moves(&b, 0))
@@ -384,7 +418,7 @@ static void jvp(const struct unit *u)
                      stride(&b, 1), true, ds, b.ld);
             for (int i = 0; i < b.rows; i++) {
                 real *d = ds + (size_t)i * b.ld, along = 0;
-                const real *q = p + (size_t)i * b.ld;
+                const real *q = (r->u.sdpa.grad_stored ? p : exact) + (size_t)i * b.ld;
 #pragma omp simd reduction(+ : along)
                 for (int j = 0; j < b.cols; j++) { /* masked columns: q is 0 */
                     d[j] *= q[j] * scale;
@@ -405,7 +439,7 @@ static void jvp(const struct unit *u)
 
 static size_t scratch(const struct nh_graph *g, const struct nh_rec *r)
 {
-    return (size_t)g->seq * (2 * (size_t)query_rows(g) + 3 * (size_t)r->u.sdpa.head_dim);
+    return (size_t)g->seq * (3 * (size_t)query_rows(g) + 3 * (size_t)r->u.sdpa.head_dim);
 }
 
 const struct op NH_T(nh_op_sdpa) = {.units = units, .fwd = fwd, .vjp_units = vjp_units, .vjp = vjp, .jvp_units = jvp_units,

@@ -72,6 +72,7 @@ static const struct nh_policy amp_o2 = {
 
 static const struct nh_policy cogview = {
     .name = "cogview",
+    .aliases = (const char *const[]){"cogview-paper", NULL},
     .what = "model and stream in --dtype; sums, statistics and softmax inside in fp32; logits and master weights in fp32",
     .source = "THUDM/CogView fp16/ and pretrain_gpt2.py; its other cures are model switches: --arch cogview",
     .dtype = "fp16",
@@ -82,7 +83,7 @@ static const struct nh_policy cogview = {
 static const struct nh_policy glm130b = {
     .name = "glm130b",
     .what = "as amp-o2 with logits in fp32 and DeepSpeed's scaler",
-    .source = "arXiv:2210.02414 sections 2.2 and 2.3; its score scaling by layer is --pb-relax layer, its shrink --embed-shrink 0.1",
+    .source = "arXiv:2210.02414 sections 2.2 and 2.3; its score scaling by layer is --pb-relax=layer, its shrink --embed-shrink 0.1",
     .dtype = "fp16",
     .format = {INSIDE_WIDE, OPTIMIZER_WIDE, [NH_ROLE_LOGITS] = "fp32"},
     .scaler = {.start = 0x1p16, .window = 1000, .hysteresis = 2, .floor = 1},
@@ -155,7 +156,7 @@ struct nh_scaler_rule nh_policy_scaler(const struct nh_config *config)
     struct nh_scaler_rule rule = config->policy->scaler;
     if (config->train.loss_scale > 0)
         return (struct nh_scaler_rule){.start = config->train.loss_scale, .floor = config->train.loss_scale};
-    if (formats[NH_ROLE_GRADIENT].exp_bits >= 8)
+    if (formats[NH_ROLE_GRADIENT].exp_bits >= 8 && formats[NH_ROLE_WEIGHT_GRADIENT].exp_bits >= 8)
         return (struct nh_scaler_rule){.start = 1, .floor = 1};
     if (config->train.scale_window && rule.window)
         rule.window = config->train.scale_window;

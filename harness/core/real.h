@@ -15,20 +15,24 @@
 typedef double real;
 #define NH_T(name)      name##_f64
 #define nh_round_real   nh_round_f64
-#define nh_dot_real     nh_dot_round_f64
+#define nh_axpy_real    nh_axpy_round_f64
 #define cblas_gemm_real cblas_dgemm
 #define r_sqrt          sqrt
 #define r_abs           fabs
 #define r_log           log
+#define r_tanh          tanh
+#define REAL_MIN        DBL_MIN
 #elif NH_REAL_BITS == 32
 typedef float real;
 #define NH_T(name)      name##_f32
 #define nh_round_real   nh_round_f32
-#define nh_dot_real     nh_dot_round
+#define nh_axpy_real    nh_axpy_round
 #define cblas_gemm_real cblas_sgemm
 #define r_sqrt          sqrtf
 #define r_abs           fabsf
 #define r_log           logf
+#define r_tanh          tanhf
+#define REAL_MIN        FLT_MIN
 #else
 #error "NH_REAL_BITS must be 32 or 64"
 #endif

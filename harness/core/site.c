@@ -2,7 +2,6 @@
 #include "harness/core/site.h"
 
 #include <math.h>
-#include <stdbool.h>
 #include <stddef.h>
 
 const char *const nh_site_names[] = {
@@ -12,12 +11,15 @@ const char *const nh_site_names[] = {
     [NH_SITE_ATTN_V] = "attn_v",     [NH_SITE_ATTN_OUT] = "attn_out", [NH_SITE_FFN_IN] = "ffn_in",
     [NH_SITE_FFN_ACT] = "ffn_act",   [NH_SITE_FFN_GLU] = "ffn_glu",   [NH_SITE_FFN_OUT] = "ffn_out",
     [NH_SITE_NORM_POST] = "norm_post", [NH_SITE_RESIDUAL] = "residual", [NH_SITE_NORM_FINAL] = "norm_final",
+    [NH_SITE_NORM_RELAX] = "norm_relax", [NH_SITE_NORM_IN] = "norm_in", [NH_SITE_SOFTCAP] = "softcap",
     [NH_SITE_LOGITS] = "logits",     [NH_SITE_LOSS] = "loss",         [NH_SITE_CAST] = "cast", [NH_SITE_WEIGHT] = "weight",
     [NH_SITE_COUNT] = NULL,
 };
 
 const char *const nh_site_helps[] = {
     [NH_SITE_EMBED] = "embedding output: token row, times the embedding scale, plus the position row",
+    [NH_SITE_NORM_RELAX] = "a norm's input divided by c = max|x| / C over the whole tensor, with --ln-relax=C",
+    [NH_SITE_NORM_IN] = "a norm's input, where the role norm-in has a format that it comes not in",
     [NH_SITE_NORM_PRE] = "output of the norm on a branch's input",
     [NH_SITE_NORM_SCALE] = "output of the norm on a branch's input times a constant of the layout",
     [NH_SITE_HEAD_SCALE] = "each head's output times its trained factor",
@@ -27,9 +29,9 @@ const char *const nh_site_helps[] = {
     [NH_SITE_QKV] = "queries, keys and values behind their projections",
     [NH_SITE_QK_NORM] = "queries and keys behind QK-norm",
     [NH_SITE_ROPE] = "queries and keys behind the rotation",
-    [NH_SITE_Q_SCALE] = "queries times 1/sqrt(head width), where the scale stands before the product",
+    [NH_SITE_Q_SCALE] = "queries times 1/sqrt(head width), where the scale stands before the product; over alpha with --pb-relax",
     [NH_SITE_QK] = "raw products q.k, where the scale stands after the product",
-    [NH_SITE_SCORES] = "what the softmax reads, causal part only",
+    [NH_SITE_SCORES] = "what the softmax reads, causal part only; with --pb-relax divided by alpha",
     [NH_SITE_PROBS] = "attention probabilities",
     [NH_SITE_ATTN_V] = "probabilities times values, heads side by side",
     [NH_SITE_ATTN_OUT] = "attention behind its output projection",
@@ -40,8 +42,9 @@ const char *const nh_site_helps[] = {
     [NH_SITE_NORM_POST] = "output of the norm behind a branch, or behind the residual add",
     [NH_SITE_RESIDUAL] = "the residual add",
     [NH_SITE_NORM_FINAL] = "output of the norm before the head",
-    [NH_SITE_LOGITS] = "logits",
-    [NH_SITE_LOSS] = "negative log-likelihood of each token",
+    [NH_SITE_LOGITS] = "logits, before a soft cap",
+    [NH_SITE_SOFTCAP] = "logits behind the soft cap, C tanh(logits / C)",
+    [NH_SITE_LOSS] = "negative log-likelihood of each token, plus C log^2 Z with --z-loss C",
     [NH_SITE_WEIGHT] = "weights, gains and biases as they are stored",
     [NH_SITE_CAST] = "a value that goes from one format to another",
     [NH_SITE_COUNT] = NULL,
@@ -63,4 +66,10 @@ double nh_largest(const struct nh_counts *c)
 {
     bool nothing_but_nan = c->max_abs == 0 && c->total && c->overflow + c->nan_made + c->propagated >= c->total;
     return nothing_but_nan ? (double)NAN : c->max_abs;
+}
+
+bool nh_earlier(const struct nh_first *a, const struct nh_first *b)
+{
+    return a->kind != NH_NO_OFFENCE &&
+           (b->kind == NH_NO_OFFENCE || a->order < b->order || (a->order == b->order && a->index < b->index));
 }

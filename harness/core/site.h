@@ -3,10 +3,13 @@
 #ifndef NH_SITE_H
 #define NH_SITE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum nh_site_name {
     NH_SITE_EMBED,
+    NH_SITE_NORM_RELAX,
+    NH_SITE_NORM_IN,
     NH_SITE_NORM_PRE,
     NH_SITE_NORM_SCALE,
     NH_SITE_QKV,
@@ -30,6 +33,7 @@ enum nh_site_name {
     NH_SITE_SHRINK,
     NH_SITE_NORM_FINAL,
     NH_SITE_LOGITS,
+    NH_SITE_SOFTCAP,
     NH_SITE_LOSS,
     NH_SITE_CAST,
     NH_SITE_WEIGHT,
@@ -78,5 +82,8 @@ struct nh_first {
     uint64_t index; /**< flat index in the stored tensor */
     double value;   /**< before it was rounded */
 };
+
+/** True where a is an offence and came before b, or b is none. For offences of one pass. */
+bool nh_earlier(const struct nh_first *a, const struct nh_first *b);
 
 #endif

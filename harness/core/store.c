@@ -13,19 +13,13 @@ struct bad {
     size_t row, cols; /**< place of the span's index 0; columns to a row of the span */
 };
 
-static bool earlier(const struct nh_first *a, const struct nh_first *b)
-{
-    return a->kind != NH_NO_OFFENCE &&
-           (b->kind == NH_NO_OFFENCE || a->order < b->order || (a->order == b->order && a->index < b->index));
-}
-
 static void note_first(struct nh_first *f, const struct store *s, enum nh_offence kind, uint64_t index, double value)
 {
     int n = s->u->x->g->n_recs, rec = (int)(s->u->r - s->u->x->g->recs);
     /* weights come first: they have the orders below the number of parameters */
     uint64_t order = (uint64_t)(s->direction == NH_FWD ? rec : n - rec) * 8 + (uint64_t)s->stage + (uint64_t)s->u->x->g->n_params;
     struct nh_first here = {kind, s->site, order, index, value};
-    if (earlier(&here, f))
+    if (nh_earlier(&here, f))
         *f = here;
 }
 
@@ -82,7 +76,7 @@ void NH_T(nh_tally_commit)(const struct store *s, const struct tally *t)
         nh_counts_add(&x->counts[s->site * NH_DIRECTIONS + (int)s->direction], &t->counts);
         if (s->bad)
             *s->bad += (int64_t)t->nonfinite;
-        if (earlier(&t->first, &x->first[s->direction]))
+        if (nh_earlier(&t->first, &x->first[s->direction]))
             x->first[s->direction] = t->first;
     }
 }
@@ -161,9 +155,9 @@ void NH_T(nh_cotangent_done)(const struct unit *u, nh_val v, struct rows rows, r
 
 void NH_T(nh_wgrad_done)(const struct unit *u, int i, int r0, int r1, int c0, int c1, depends_fn *depends)
 {
-    if (!u->r->par_first[i])
-        return;
     const struct nh_param *q = &u->x->g->params[u->r->par[i]];
+    if (!u->r->par_first[i] || q->frozen) /* what is not trained has no gradient */
+        return;
     size_t ld = (size_t)q->cols;
     struct store s = {.u = u, .site = q->site, .direction = NH_WGRAD, .stage = i, .fmt = nh_weight_grad_fmt(u->x->g, q->role),
                       .p = wgrad_ptr(u->x, u->r->par[i]) + (size_t)r0 * ld + (size_t)c0, .rows = (size_t)(r1 - r0),
@@ -175,7 +169,7 @@ void NH_T(nh_wgrad_done)(const struct unit *u, int i, int r0, int r1, int c0, in
 unsigned NH_T(nh_flags)(const real *p, size_t n, size_t stride)
 {
     unsigned flags = 0;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n && !(flags & HAS_NAN); i++) { /* a NaN outdoes what may follow */
         real v = p[i * stride];
         flags |= isnan(v) ? (unsigned)HAS_NAN : isinf(v) ? (unsigned)HAS_INF : 0u;
     }
@@ -199,6 +193,28 @@ void NH_T(nh_units)(struct unit proto, int n, int threads, struct lane *lanes, v
     }
 }
 
+enum { TILE = 64 };
+
+/** c (+)= a op(b) with every product-sum rounded to f: k ascends outside, a row of accumulators inside. op(b) goes through a tile on
+ *  the stack, so that both of its orders are read alike. Sums wait in c between tiles: they are values of f. */
+static void rounded_gemm(const struct nh_fmt *f, bool ta, bool tb, int m, int n, int k, const real *a, size_t lda, const real *b,
+                         size_t ldb, real *c, size_t ldc)
+{
+    real tile[TILE][TILE];
+    for (int j0 = 0; j0 < n; j0 += TILE)
+        for (int k0 = 0; k0 < k; k0 += TILE) {
+            int cols = n - j0 < TILE ? n - j0 : TILE, depth = k - k0 < TILE ? k - k0 : TILE;
+            for (int l = 0; l < depth; l++)
+                for (int j = 0; j < cols; j++)
+                    tile[l][j] = tb ? b[(size_t)(j0 + j) * ldb + (size_t)(k0 + l)] : b[(size_t)(k0 + l) * ldb + (size_t)(j0 + j)];
+            for (int i = 0; i < m; i++)
+                for (int l = 0; l < depth; l++)
+                    nh_axpy_real(f, c + (size_t)i * ldc + (size_t)j0,
+                                 ta ? a[(size_t)(k0 + l) * lda + (size_t)i] : a[(size_t)i * lda + (size_t)(k0 + l)], tile[l],
+                                 (size_t)cols);
+        }
+}
+
 void NH_T(nh_gemm)(const struct nh_exec *x, bool emulate, bool ta, bool tb, int m, int n, int k, const real *a, size_t lda,
                    const real *b, size_t ldb, bool accumulate, real *c, size_t ldc)
 {
@@ -207,11 +223,7 @@ void NH_T(nh_gemm)(const struct nh_exec *x, bool emulate, bool ta, bool tb, int 
                         (int)ldb, accumulate ? 1 : 0, c, (int)ldc);
         return;
     }
-    const struct nh_fmt *f = &x->g->fmt[NH_ROLE_ACCUM];
-    for (int i = 0; i < m; i++)
-        for (int j = 0; j < n; j++) {
-            real *out = &c[(size_t)i * ldc + (size_t)j];
-            *out = (real)nh_dot_real(f, accumulate ? (double)*out : 0, ta ? a + i : a + (size_t)i * lda, ta ? lda : 1,
-                                     tb ? b + (size_t)j * ldb : b + j, tb ? 1 : ldb, (size_t)k);
-        }
+    for (int i = 0; i < m && !accumulate; i++)
+        memset(c + (size_t)i * ldc, 0, (size_t)n * sizeof *c);
+    rounded_gemm(&x->g->fmt[NH_ROLE_ACCUM], ta, tb, m, n, k, a, lda, b, ldb, c, ldc);
 }

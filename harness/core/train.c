@@ -12,7 +12,7 @@ const char *const nh_stop_texts[] = {
     [NH_GOES_ON] = "",
     [NH_STOP_FORWARD] = "the forward pass is not finite, which no loss scale can mend",
     [NH_STOP_BACKWARD] = "gradients are not finite even at the lowest loss scale",
-    [NH_STOP_SKIPS] = "200 steps in a row were skipped",
+    [NH_STOP_SKIPS] = "200 steps in a row were skipped", /* NH_MOST_SKIPS */
 };
 
 double nh_schedule_rate(const struct nh_training *t, int step)
@@ -36,7 +36,7 @@ double nh_schedule_rate(const struct nh_training *t, int step)
 int nh_trainer_create(struct nh_trainer *t, const struct nh_config *config, struct nh_model *model)
 {
     struct nh_scaler_rule rule = nh_policy_scaler(config);
-    *t = (struct nh_trainer){.config = config, .model = model, .start_loss = (double)NAN};
+    *t = (struct nh_trainer){.config = config, .model = model, .start_loss = (double)NAN, .val_loss = (double)NAN};
     nh_scaler_start(&t->scaler, &rule);
     t->counts = calloc((size_t)model->graph->n_sites * NH_DIRECTIONS, sizeof *t->counts);
     return t->counts ? NH_OK : nh_fail(NH_FAILED, "out of memory for the counters of a step; try a smaller --depth");
@@ -48,19 +48,27 @@ void nh_trainer_destroy(struct nh_trainer *t)
     t->counts = NULL;
 }
 
-static void note(struct nh_event *event, const struct nh_trainer *t, enum nh_direction direction)
+struct nh_event nh_event_of(const struct nh_model *m, enum nh_direction direction, int step)
 {
-    struct nh_first first = t->model->core->first(t->model->exec, direction);
-    if (event->first.kind == NH_NO_OFFENCE && first.kind != NH_NO_OFFENCE)
-        *event = (struct nh_event){t->step, direction, first};
+    struct nh_first first = m->core->first(m->exec, direction), weights = m->core->first(m->exec, NH_WGRAD);
+    if (direction == NH_BWD && nh_earlier(&weights, &first))
+        return (struct nh_event){step, NH_WGRAD, weights};
+    return (struct nh_event){step, direction, first};
 }
 
-/** Adds the counters of the batch to those of the step. */
+/** Keeps the first of all. */
+static void note(struct nh_event *event, struct nh_event e)
+{
+    if (event->first.kind == NH_NO_OFFENCE && e.first.kind != NH_NO_OFFENCE)
+        *event = e;
+}
+
+/** Adds the counters of the batch to those of the step; weights are cast once a step. */
 static void add_counts(struct nh_trainer *t)
 {
     const struct nh_counts *counts = t->model->core->counts(t->model->exec);
     for (int i = 0; i < t->model->graph->n_sites * NH_DIRECTIONS; i++) {
-        if (t->batches == 0)
+        if (t->batches == 0 || t->model->graph->sites[i / NH_DIRECTIONS].name == NH_SITE_WEIGHT)
             t->counts[i] = counts[i];
         else
             nh_counts_add(&t->counts[i], &counts[i]);
@@ -79,10 +87,11 @@ void nh_trainer_batch(struct nh_trainer *t, const int *tokens)
         core->accumulate(x, t->batches == 0);
     t->batch_loss = (t->batches ? t->batch_loss : 0) + loss / n;
     add_counts(t);
-    note(&t->first_forward, t, NH_FWD);
-    note(&t->first_backward, t, NH_BWD);
-    note(&t->first_backward, t, NH_WGRAD);
-    t->batches++;
+    if (t->batches++ == 0)
+        t->backward = (struct nh_event){0};
+    note(&t->first_forward, nh_event_of(t->model, NH_FWD, t->step));
+    note(&t->backward, nh_event_of(t->model, NH_BWD, t->step));
+    note(&t->first_backward, t->backward);
 }
 
 static double largest(const struct nh_trainer *t, enum nh_site_name a, enum nh_site_name b)
@@ -100,17 +109,23 @@ static double largest(const struct nh_trainer *t, enum nh_site_name a, enum nh_s
     return any ? max : (double)NAN;
 }
 
-/** Overflows of a direction, and whether anything in it is not finite. */
-static uint64_t overflows(const struct nh_trainer *t, enum nh_direction d, bool *broken)
+static uint64_t overflows(const struct nh_trainer *t, enum nh_direction d)
 {
     uint64_t n = 0;
-    *broken = false;
-    for (int s = 0; s < t->model->graph->n_sites; s++) {
-        const struct nh_counts *c = &t->counts[s * NH_DIRECTIONS + (int)d];
-        n += c->overflow;
-        *broken |= c->overflow || c->nan_made || c->propagated;
-    }
+    for (int s = 0; s < t->model->graph->n_sites; s++)
+        n += t->counts[s * NH_DIRECTIONS + (int)d].overflow;
     return n;
+}
+
+/** Weight gradients that are not finite, counted one by one: a sum of them may hide what cancels. */
+static bool broken_gradients(const struct nh_trainer *t)
+{
+    for (int s = 0; s < t->model->graph->n_sites; s++) {
+        const struct nh_counts *c = &t->counts[s * NH_DIRECTIONS + NH_WGRAD];
+        if (c->overflow || c->nan_made || c->propagated)
+            return true;
+    }
+    return false;
 }
 
 static void apply(struct nh_trainer *t, struct nh_train_step *row)
@@ -133,32 +148,27 @@ static void skip(struct nh_trainer *t, bool mendable)
         t->stop = isfinite(t->loss) ? NH_STOP_BACKWARD : NH_STOP_FORWARD;
     else if (t->skipped_row >= NH_MOST_SKIPS)
         t->stop = NH_STOP_SKIPS;
-    if (t->stop == NH_GOES_ON)
-        return;
-    note(&t->stopped_by, t, NH_BWD);
-    note(&t->stopped_by, t, NH_WGRAD);
+    if (t->stop != NH_GOES_ON)
+        t->stopping_offence = t->backward;
 }
 
 struct nh_train_step nh_trainer_update(struct nh_trainer *t)
 {
     const struct nh_training *c = &t->config->train;
     assert(t->batches == c->grad_accum && t->stop == NH_GOES_ON);
-    bool forward, backward, weights;
     struct nh_train_step row = {.loss = t->batch_loss, .lr = nh_schedule_rate(c, t->step), .loss_scale = t->scaler.scale};
-    row.overflow_fwd = overflows(t, NH_FWD, &forward);
-    row.overflow_bwd = overflows(t, NH_BWD, &backward) + overflows(t, NH_WGRAD, &weights);
+    row.overflow_fwd = overflows(t, NH_FWD);
+    row.overflow_bwd = overflows(t, NH_BWD) + overflows(t, NH_WGRAD);
     row.max_abs = largest(t, NH_SITE_RESIDUAL, NH_SITE_EMBED), row.max_score = largest(t, NH_SITE_SCORES, NH_SITE_SCORES);
     row.grad_norm = sqrt(t->model->core->weight_grad_sum_sq(t->model->exec)) / t->scaler.scale;
-    row.skipped = weights || !isfinite(row.grad_norm);
+    row.skipped = broken_gradients(t) || !isfinite(row.grad_norm); /* the latter: batches whose sum leaves fp32 */
     t->loss = row.loss;
     t->start_loss = t->step ? t->start_loss : row.loss;
     t->max_abs = fmax(t->max_abs, row.max_abs), t->max_score = fmax(t->max_score, row.max_score);
     if (t->step >= c->steps - (c->steps + 9) / 10)
         t->tail_loss += row.loss;
-    bool mendable;
     if (row.skipped) {
-        mendable = nh_scaler_update(&t->scaler, true);
-        skip(t, mendable);
+        skip(t, nh_scaler_update(&t->scaler, true));
     } else {
         apply(t, &row);
         nh_scaler_update(&t->scaler, false);

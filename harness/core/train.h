@@ -13,6 +13,9 @@ struct nh_event {
     struct nh_first first;
 };
 
+/** The first offence of the last forward pass (NH_FWD) or of the last backward pass, gradients of weights included (NH_BWD). */
+struct nh_event nh_event_of(const struct nh_model *m, enum nh_direction direction, int step);
+
 /** Why a run cannot go on. */
 enum nh_stop {
     NH_GOES_ON,
@@ -43,11 +46,13 @@ struct nh_trainer {
     int skipped_row;
     double start_loss, tail_loss, loss; /**< of the first step; summed over the last tenth of the steps; of the last step */
     double max_abs, max_score;          /**< largest so far */
-    struct nh_event first_forward, first_backward, stopped_by; /**< first.kind NH_NO_OFFENCE = none */
+    double val_loss;                    /**< last one measured by who holds the data; nan = none */
+    struct nh_event first_forward, first_backward, stopping_offence; /**< first.kind NH_NO_OFFENCE = none */
     enum nh_stop stop;
     /* of the step under way: */
     int batches; /**< of it, done */
     double batch_loss;
+    struct nh_event backward; /**< the first of its backward passes */
     struct nh_counts *counts; /**< all sites and directions, over its batches */
 };
 

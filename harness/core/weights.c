@@ -25,16 +25,11 @@ static bool is_hidden(const struct nh_graph *g, const struct nh_param *p)
     return is_matrix(p) && s != NH_SUB_EMBED && s != NH_SUB_FINAL;
 }
 
-static bool same_format(const struct nh_fmt *a, const struct nh_fmt *b)
-{
-    return a->exp_bits == b->exp_bits && a->man_bits == b->man_bits && a->has_inf == b->has_inf;
-}
-
 /** True where some weight is stored in another format than its master. */
 static bool apart(const struct nh_graph *g)
 {
     for (int p = 0; p < g->n_params; p++)
-        if (!same_format(&g->fmt[g->params[p].role], &g->fmt[NH_ROLE_MASTER]))
+        if (!nh_fmt_same(&g->fmt[g->params[p].role], &g->fmt[NH_ROLE_MASTER]))
             return true;
     return false;
 }
@@ -180,7 +175,7 @@ struct part {
     size_t first, n;
 };
 
-/** Cuts all parameters into parts; *count of them, to be freed. */
+/** Cuts all parameters that are trained into parts; *count of them, to be freed. */
 static struct part *parts_of(const struct nh_graph *g, int *count)
 {
     enum { SIZE = BLOCK * BLOCKS_OF_A_UNIT };
@@ -192,7 +187,7 @@ static struct part *parts_of(const struct nh_graph *g, int *count)
         abort(); /* some hundred bytes */
     *count = 0;
     for (int p = 0; p < g->n_params; p++) {
-        size_t size = param_size(&g->params[p]);
+        size_t size = g->params[p].frozen ? 0 : param_size(&g->params[p]);
         for (size_t i = 0; i < size; i += SIZE)
             parts[(*count)++] = (struct part){p, i, size - i < SIZE ? size - i : SIZE};
     }
@@ -237,33 +232,35 @@ void NH_T(nh_accumulate)(struct nh_exec *x, bool first)
 
 /* ---- the optimizers ---- */
 
-static void round_moments(const struct nh_exec *x, real *m, size_t n)
+/** Rounds masters or moments, where their format is narrower than what carries them. */
+static void round_state(const struct nh_exec *x, enum nh_role role, real *w, size_t n, struct cast *lost)
 {
-    const struct nh_fmt *f = &x->g->fmt[NH_ROLE_MOMENT];
+    const struct nh_fmt *f = &x->g->fmt[role];
     struct nh_span unused = nh_span_zero();
     if (NH_REAL_BITS == 32 ? f->man_bits < 23 || f->exp_bits < 8 : f->man_bits < 52 || f->exp_bits < 11)
-        nh_round_real(f, m, n, &unused, NULL, NULL);
+        nh_round_real(f, w, n, &unused, lost ? hear : NULL, lost);
 }
 
 /** w = (1 - lr decay) w - step for numbers [first, first + n), n at most BLOCK, and their cast. */
 static uint64_t move_weights(struct nh_exec *x, struct cast *c, size_t first, const real *step, size_t n, const struct nh_update *u)
 {
     const struct nh_param *p = &x->g->params[c->param];
-    const struct nh_fmt *master = &x->g->fmt[NH_ROLE_MASTER];
     real keep = is_matrix(p) ? (real)(1 - u->lr * u->weight_decay) : 1;
     real *w = x->masters + p->offset + first, *stored = x->weights + p->offset + first, before[BLOCK];
-    struct nh_span unused = nh_span_zero();
     uint64_t changed = 0;
     memcpy(before, stored, n * sizeof *before);
 #pragma omp simd
     for (size_t i = 0; i < n; i++)
         w[i] = keep * w[i] - step[i];
-    if (master->man_bits < 23 || master->exp_bits < 8)
-        nh_round_real(master, w, n, &unused, NULL, NULL);
+    struct cast lost = cast_begin(x, c->param, first); /* what does not even fit the master's format */
+    round_state(x, NH_ROLE_MASTER, w, n, &lost);
     if (w != stored)
         memcpy(stored, w, n * sizeof *stored);
     c->first = first;
     cast(x, c, stored, n);
+    c->counts.propagated -= lost.counts.overflow, lost.counts.propagated = 0, lost.bad = 0;
+    if (lost.counts.overflow)
+        cast_end(x, &lost);
     for (size_t i = 0; i < n; i++)
         changed += stored[i] != before[i];
     return changed;
@@ -277,7 +274,7 @@ static void adamw(const struct nh_exec *x, int param, size_t first, real *step, 
     const real *g = gradient(x, param) + first;
     real *m = x->moments[0] + at, *v = x->moments[1] + at;
     real b1 = (real)u->beta1, b2 = (real)u->beta2, c1 = (real)(1 - u->beta1), c2 = (real)(1 - u->beta2);
-    real factor = (real)u->factor, eps = (real)u->eps;
+    real factor = (real)u->factor, eps = (real)fmax(u->eps, REAL_MIN); /* 0/0 would be no zero */
     real rate = (real)(u->lr / (1 - pow(u->beta1, u->step))), unbias = (real)(1 / sqrt(1 - pow(u->beta2, u->step)));
 #pragma omp simd
     for (size_t i = 0; i < n; i++) {
@@ -285,7 +282,7 @@ static void adamw(const struct nh_exec *x, int param, size_t first, real *step, 
         m[i] = b1 * m[i] + c1 * d;
         v[i] = b2 * v[i] + c2 * d * d;
     }
-    round_moments(x, m, n), round_moments(x, v, n);
+    round_state(x, NH_ROLE_MOMENT, m, n, NULL), round_state(x, NH_ROLE_MOMENT, v, n, NULL);
 #pragma omp simd
     for (size_t i = 0; i < n; i++)
         step[i] = rate * m[i] / (unbias * r_sqrt(v[i]) + eps);
@@ -300,7 +297,7 @@ static void sgd(const struct nh_exec *x, int param, size_t first, real *step, si
 #pragma omp simd
     for (size_t i = 0; i < n; i++)
         m[i] = mu * m[i] + factor * g[i];
-    round_moments(x, m, n);
+    round_state(x, NH_ROLE_MOMENT, m, n, NULL);
 #pragma omp simd
     for (size_t i = 0; i < n; i++)
         step[i] = lr * m[i];
@@ -356,7 +353,7 @@ static uint64_t muon(struct nh_exec *x, int param, int row0, int rows, const str
     real mu = (real)u->momentum, factor = (real)u->factor;
     for (size_t i = 0; i < n; i++)
         m[i] = mu * m[i] + factor * g[i];
-    round_moments(x, m, n);
+    round_state(x, NH_ROLE_MOMENT, m, n, NULL);
     for (size_t i = 0; i < n; i++)
         room[i] = factor * g[i] + mu * m[i];
     if (rows > cols)
@@ -399,8 +396,8 @@ uint64_t NH_T(nh_update_weights)(struct nh_exec *x, const struct nh_update *u)
     int n;
     struct part *parts = parts_of(g, &n);
     assert(g->n_moments);
-    for (int p = 0; p < g->n_params; p++)
-        forget_counts(x, p);
+    for (int i = 0; i < n; i++)
+        forget_counts(x, parts[i].param);
     uint64_t changed = by_muon ? muon_matrices(x, u) : 0;
 #pragma omp parallel for schedule(static) num_threads(x->threads) reduction(+ : changed)
     for (int i = 0; i < n; i++) {

@@ -26,7 +26,7 @@ static struct nh_config config_of(const char *layout, int depth, int width, int 
 {
     struct nh_config c = {.depth = depth, .width = width, .heads = heads, .kv_heads = heads, .seq = seq, .batch = batch,
                           .ffn_mult = 4, .eps = 1e-5, .theta = 1e4, .branches = NH_BRANCHES_BOTH, .embed_scale = 1,
-                          .post_gain = 1, .threads = nh_threads_available(), .policy = nh_policies[0], .jac_samples = 16,
+                          .embed_shrink = 1, .post_gain = 1, .threads = nh_threads_available(), .policy = nh_policies[0], .jac_samples = 16,
                           .jac_iterations = 12};
     for (int i = 0; nh_layouts[i]; i++)
         if (strcmp(nh_layouts[i]->name, layout) == 0)
@@ -79,7 +79,8 @@ static void emulation(void)
         exit(1);
     for (int i = 0; i < n; i++)
         theory[i] = (double)NAN;
-    struct nh_view view = {.config = &c16, .model = &m16, .rms_theory = theory, .loss_scale = 65536};
+    struct nh_view view = {.config = &c16, .model = &m16, .rms_theory = theory,
+                           .counts = m16.core->counts(m16.exec), .loss_scale = 65536};
     for (int k = 0; k < ROUNDS; k++) {
         best32 = fmin(best32, train_pass(&m32, 1));
         best16 = fmin(best16, train_pass(&m16, 65536));

@@ -45,25 +45,6 @@ static void bench(const char *name, const char *data, double scale, size_t n)
     printf("%s %s n=%zu,%.1f\n", name, data, n, (double)(n * sizeof *work) / best * 1e-9);
 }
 
-static void bench_dot(const char *name)
-{
-    struct nh_fmt f;
-    if (nh_fmt_parse(&f, name) != 0)
-        exit(1);
-    const size_t n = 4096;
-    for (size_t i = 0; i < n; i++)
-        work[i] = (float)nh_round(&f, (double)(i % 37) * 0.11 - 2);
-    double best = 1e9, sum = 0;
-    for (int r = 0; r < ROUNDS; r++) {
-        const double start = seconds();
-        for (int k = 0; k < 20; k++)
-            sum += nh_dot_round(&f, 0, work, 1, work, 1, n);
-        const double time = (seconds() - start) / 20;
-        best = time < best ? time : best;
-    }
-    printf("%s dot n=%zu (sum %g),%.2f\n", name, n, sum, (double)(n * sizeof *work) / best * 1e-9);
-}
-
 /* acc[j] += a[k] b[j] over rows of 64 accumulators; bytes of b. */
 static void bench_axpy(const char *name)
 {
@@ -118,9 +99,6 @@ int main(void)
             bench(names[i], "healthy", 1, lengths[j]);
         bench(names[i], "subnormal", ldexp(f.min_normal, -2), 4096);
     }
-    bench_dot("fp16");
-    bench_dot("bf16");
-    bench_dot("fp32");
     bench_axpy("fp16");
     bench_axpy("fp32");
     return 0;

@@ -49,7 +49,6 @@ refused() {
 refused 2 "no option '--nonsense'" --nonsense
 refused 2 'did you mean --depth' --dpeth 4
 refused 2 'did you mean --depth' --dep 4
-refused 2 "no option '--steps'" --steps 10
 refused 2 "no option '--model'" --model folder
 refused 2 '--depth is given twice' --depth 4 --depth 4
 refused 2 '--dtype is given twice' --dtype fp16 --depth 4 --dtype=bf16
@@ -129,6 +128,12 @@ refused 2 'NAME=VALUE' --set alpha
 refused 2 '--set alpha' --layout pre --set alpha=1
 refused 2 '1..4096' --depth "$(printf '%0100000d' 0)"
 
+# training
+refused 2 '0..1000000000' --steps -1
+refused 2 'adamw|muon|sgd' --steps 2 --optimizer adam
+refused 2 '--lr' --steps 2 --lr 0
+refused 2 'no effect without training' --resume
+
 # contradictions
 refused 2 '--heads 5 would do' --width 100 --heads 7
 refused 2 'take an even width' --width 9 --heads 3
@@ -141,6 +146,13 @@ refused 2 '--qk-norm has no effect' --branches ffn --qk-norm
 refused 2 '--qk-init 0 has no effect' --branches ffn --qk-init 0
 refused 2 '--score-scale has no effect' --branches ffn --score-scale after
 refused 2 '--window has no effect' --branches ffn --window 8
+refused 2 '--window 16 has no effect' --data zipf --seq 16 --window 16
+refused 2 'sequences of 64 tokens' --data zipf --window 100
+refused 2 '--heads has no effect' --branches ffn --heads 4
+refused 2 '--kv-heads has no effect' --branches ffn --kv-heads 2
+refused 2 '--theta has no effect' --branches ffn --theta 500
+refused 2 '--qk-norm has no effect' --layout hybridnorm --qk-norm
+refused 2 '--eps has no effect' --layout no-norm --eps 1e-6
 refused 2 '--ffn has no effect' --branches attn --ffn relu
 refused 2 '--ffn-mult has no effect' --branches attn --ffn-mult 2
 refused 2 '--cotangent has no effect' --probes none --cotangent random
@@ -158,6 +170,8 @@ fi
 # what cannot be read or written
 refused 1 /nonexistent --data text:/nonexistent --depth 2
 refused 1 /dev/null --data tokens:/dev/null --depth 2
+refused 1 /nonexistent --data tokens:/nonexistent --depth 2 --steps 2 --resume
+refused 2 '--val-every has no effect' --data "text:$program" --steps 2 --val-every 1
 refused 1 /proc/nope --data zipf --depth 1 --width 8 --heads 2 --probes none --out /proc/nope/x
 refused 1 /dev/null --data zipf --depth 1 --width 8 --heads 2 --probes none --out /dev/null/x
 

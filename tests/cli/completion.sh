@@ -69,7 +69,7 @@ sed -n '/^Usage/,/^$/s/^  harness \[*\([a-z]*\).*/\1/p' help >commands
 check 'all commands' offers_listed commands ''
 check 'a command' offers 'describe' desc
 check 'no command behind another' offers '' list run
-{ grep -oE '^  --[a-z-]+' help | tr -d ' ' && echo --version; } >options
+{ grep -oE '^  --[a-z0-9-]+' help | tr -d ' ' && echo --version; } >options
 check 'all options of the help' offers_listed options --
 check 'all options behind run' offers_listed options run -
 check 'an option' offers --layout --lay

@@ -338,6 +338,28 @@ def scores():
 
 
 @case
+def relaxed_scores():
+    """--pb-relax holds scores divided by alpha: 2.0e6 in fp16"""
+    qkv = {name: ([2, 128], [value] * 256) for name, value in (('q', 420), ('k', 420), ('v', 2))}
+    row(op('attention --dtype fp16', qkv), 'scores', overflow=3, total=3)
+    for word in '--pb-relax', '--pb-relax=32':
+        r = op(f'attention --dtype fp16 {word}', qkv)
+        row(r, 'scores', max_abs=62368)
+        equal(r.y, [2] * 256)
+
+
+@case
+def relaxed_input():
+    """relax: x over c = max|x|/8 of the whole tensor, not of a row; zeros stay zeros"""
+    r = op('relax --dtype fp16', {'x': ([2, 1, 2], [1, -2, 60000, 30000])})
+    equal(r.y, [0.00013327598571777344, -0.00026655197143554688, 8, 4])
+    row(r, 'norm_relax', max_abs=8, total=4)
+    equal(op('relax --ln-relax 2', {'x': ([2], [4, -8])}).y, [1, -2])
+    equal(op('relax', {'x': ([2], [0, 0])}).y, [0, 0])
+    row(op('relax', {'x': ([3], [1, nan, 2])}), 'norm_relax', propagated=3)
+
+
+@case
 def windows():
     """a window of 3 sees 1 2 3 3 3 3 keys; two heads share keys and values; sequences stay apart"""
     t = 6
@@ -362,9 +384,17 @@ def embedding():
     r = op('embed', {'tokens': ([2, 2], [1, 0, 0, 2], 'I64'), 'weight': ([3, 2], [1, 2, 3, 4, 5, 6])})
     assert r.shape == [2, 2, 2]
     equal(r.y, [3, 4, 1, 2, 1, 2, 5, 6])
-    for dtype, scale in ('bf16', 55.5), ('fp16', 55.4375):
-        r = op(f'embed --dtype {dtype} --embed-scale sqrt', {'tokens': ([1], [0], 'I32'), 'weight': ([1, 3072], [1] * 3072)})
-        equal(r.y, [scale] * 3072)
+    for dtype, one, more in ('bf16', 55.5, 56), ('fp16', 55.4375, 55.875): # unrounded sqrt(3072) gives 55.75 and 55.84375
+        r = op(f'embed --dtype {dtype} --embed-scale sqrt',
+               {'tokens': ([2], [0, 1], 'I32'), 'weight': ([2, 3072], [1] * 3072 + [1 + 2 ** -7] * 3072)})
+        equal(r.y, [one] * 3072 + [more] * 3072)
+
+
+@case
+def soft_cap():
+    """softcap: C tanh(x / C), inf included"""
+    close(op('softcap', {'x': ([3], [30, -1000, 0])}).y, [30 * math.tanh(1), -30, 0])
+    equal(op('softcap --softcap 50 --dtype fp16', {'x': ([2], [inf, -inf])}).y, [50, -50])
 
 
 @case
@@ -374,6 +404,8 @@ def loss():
     assert r.shape == [2, 3]
     close(r.y, [math.log(4), math.log(4), 0, math.log(4), math.log(math.exp(9) + 3), 0])
     row(r, 'loss', total=6)
+    r = op('cross-entropy --z-loss 0.5', {'logits': ([2, 4], [1] * 8), 'tokens': ([2], [0, 1], 'I64')})
+    close(r.y, [math.log(4) + (math.log(4) + 1)**2 / 2, 0])
 
 
 # ---- gradients ----
@@ -406,9 +438,12 @@ def derivatives():
     shapes = {'linear': {'x': [2, 3, 4], 'weight': [5, 4], 'bias': [5]}, 'norm --norm layer --group 3': {'x': [2, 3, 6], 'gain': [6], 'bias': [6]},
               'rope --head-dim 2': {'x': [2, 3, 4]}, 'attention --heads 2 --kv-heads 1': {'q': [2, 3, 4], 'k': [2, 3, 2], 'v': [2, 3, 2]},
               'attention --score-scale after --window 2': {'q': [2, 3, 4], 'k': [2, 3, 4], 'v': [2, 3, 4]},
+              'attention --pb-relax=3': {'q': [2, 3, 4], 'k': [2, 3, 4], 'v': [2, 3, 4]},
+              'relax --ln-relax 3': {'x': [2, 3]}, 'softcap --softcap 2': {'x': [2, 3]},
               'gelu': {'x': [2, 3]}, 'relu': {'x': [2, 3]}, 'silu': {'x': [2, 3]}, 'mul': {'a': [2, 3], 'b': [2, 3]}, 'add': {'a': [2, 3], 'b': [2, 3]},
               'gain': {'x': [2, 4], 'gain': [2]}, 'cast': {'x': [2, 3]}, 'embed --embed-scale 3': {'tokens': tokens, 'weight': [3, 2]},
-              'cross-entropy': {'logits': [2, 3, 4], 'tokens': tokens}}
+              'cross-entropy': {'logits': [2, 3, 4], 'tokens': tokens},
+              'cross-entropy --z-loss 0.3': {'logits': [2, 3, 4], 'tokens': tokens}}
     listed = [line.split()[0] for line in start('list', 'ops').stdout.splitlines()]
     assert sorted(listed) == sorted({words.split()[0] for words in shapes}), listed
     for words, given in shapes.items():
@@ -422,7 +457,8 @@ def derivatives():
             h, along, sums = 1e-5, wave(len(at), 4), []
             for sign in 1, -1:
                 moved = {**tensors, name: (shape, [a + sign * h * d for a, d in zip(at, along)])}
-                sums.append(sum(a * b for a, b in zip(op(f'{words} --dtype fp64', moved, 'F64').y, dy)))
+                c = max(map(abs, moved[name][1])) / max(map(abs, at)) if words.startswith('relax') else 1  # held constant
+                sums.append(c * sum(a * b for a, b in zip(op(f'{words} --dtype fp64', moved, 'F64').y, dy)))
             numeric = (sums[0] - sums[1]) / (2 * h)
             assert r.tensors[f'd_{name}'][0] == shape
             derived = sum(a * b for a, b in zip(r.tensors[f'd_{name}'][1], along))

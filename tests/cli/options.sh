@@ -103,7 +103,7 @@ check 'list layouts' lists_name layouts pre post sandwich sandwich-depth sandwic
 check 'list probes' lists_name probes rms grad overflow jacobian
 check 'list policies' lists_name policies plain
 check 'list inits' lists_name inits unit gpt2 normal xavier trinity pangu
-check 'list sites' lists_name sites embed norm_pre qkv scores probs attn_out ffn_out norm_post residual logits loss
+check 'list sites' lists_name sites embed norm_relax norm_in norm_pre qkv scores probs attn_out ffn_out norm_post residual logits softcap loss
 check 'list data' lists_name data fashion-mnist text:FILE tokens:FILE zipf uniform
 check 'list columns' lists_name columns run layout rms rms_theory jac_fro overflow headroom_bits singular_value option
 

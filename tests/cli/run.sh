@@ -4,6 +4,7 @@
 # shellcheck disable=SC2317 # functions are called by their names
 set -euo pipefail
 program=$(realpath -- "$1")
+here=$(dirname -- "$(realpath -- "${BASH_SOURCE[0]}")")
 scratch=$(mktemp -d)
 mounted=
 trap '[ -z "$mounted" ] || umount -- "$mounted"; rm -rf -- "$scratch"' EXIT
@@ -11,74 +12,14 @@ cd -- "$scratch"
 small=(--width 16 --heads 2 --seq 8 --batch 2 --data uniform --vocab 32)
 main=(--layout sandwich --depth 60 --dtype fp16 "${small[@]}")
 tables=(config.csv layers.csv sites.csv)
-environment=(env)
-n=0
-failed=0
-
-# check NAME COMMAND...: one line of TAP; well if COMMAND succeeds, skipped if it gives 77. What it prints is shown where it
-# fails.
-check() {
-    local name=$1 status=0
-    shift
-    n=$((n + 1))
-    "$@" >"$scratch/said" 2>&1 || status=$?
-    if [ "$status" -eq 0 ]; then
-        echo "ok $n - $name"
-    elif [ "$status" -eq 77 ]; then
-        echo "ok $n - $name # SKIP $(head -c 200 "$scratch/said" | tr '\n' ' ')"
-    else
-        echo "not ok $n - $name: $(head -c 500 "$scratch/said" | tr '\n' ' ')"
-        failed=1
-    fi
-}
-
-say() {
-    echo "$@"
-    return 1
-}
-
-skip() {
-    echo "$@"
-    return 77
-}
-
-# run STATUS ARGS...: the exit code is STATUS; output is in the files out and err.
-run() {
-    local want=$1 status=0
-    shift
-    timeout 200 "${environment[@]}" "$program" "$@" >out 2>err || status=$?
-    [ "$status" -eq "$want" ] || say "exit code $status, not $want: $(cat err)"
-}
-
-# refused STATUS PATTERN ARGS...: one sentence with PATTERN on stderr, nothing on stdout.
-refused() {
-    local pattern=$2
-    run "$1" "${@:3}" || return
-    [ "$(wc -l <err)" -eq 1 ] || say "not one line: $(cat err)" || return
-    grep -qF -- "$pattern" err || say "no '$pattern' in: $(cat err)" || return
-    [ ! -s out ] || say 'output on stdout'
-}
-
-# holds FOLDER FILE...: these files and no others.
-holds() {
-    diff <(printf '%s\n' "${@:2}" | sort) <(ls -A -- "$1")
-}
-
-# field FOLDER NAME: a text at the top of run.json.
-field() {
-    sed -n "s/^  \"$2\": \"\\(.*\\)\",\$/\\1/p" "$1/run.json"
-}
+# shellcheck source=tests/tap.sh
+. "$here/../tap.sh"
 
 same_tables() {
     local table
     for table in "${tables[@]}"; do
         cmp "$1/$table" "$2/$table" || return
     done
-}
-
-# column TABLE NAME: the cells of a column, the header's left out; none of them has a comma in it.
-column() {
-    awk -F, -v name="$2" 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == name) at = i; next } { print $at }' "$1"
 }
 
 # ---- the files ----
@@ -92,13 +33,6 @@ all_files() {
 }
 check 'the main command writes its files' all_files
 
-# header FOLDER TABLE
-header() {
-    local want
-    want=$("$program" list columns | awk -v table="$2" '$4 == table { print $1 }')
-    [ -n "$want" ] || say "no columns of $2" || return
-    head -n 1 "$1/$2" | tr ',' '\n' | diff <(echo "$want") -
-}
 check 'layers.csv has the columns of the list' header main layers.csv
 check 'sites.csv has the columns of the list' header main sites.csv
 check 'config.csv has the columns of the list' header main config.csv
@@ -353,15 +287,10 @@ check 'killed before it writes, then run again' killed_early
 
 # ---- results that are no errors ----
 
-# first_offender FOLDER: its fields, one a line.
-first_offender() {
-    sed -n '/^  "first_offender": {$/,/^  }/p' "$1/run.json" | sed -n 's/^    "\([a-z]*\)": "\{0,1\}\([^",]*\).*/\1 \2/p'
-}
-
 diverged() {
     run 0 "${main[@]}" --post-gain 4096 --out diverged || return
     [ "$(field diverged status)" = diverged ] || say "status $(field diverged status)" || return
-    first_offender diverged >offender
+    offence diverged first_offender >offender
     local layer value
     layer=$(sed -n 's/^layer //p' offender) value=$(sed -n 's/^value //p' offender)
     printf '%s\n' 'step 0' 'direction fwd' 'kind overflow' 'site residual' | sort |
@@ -385,15 +314,14 @@ overflowed() {
     done
     [ "$(field overflowed status)" = overflowed ] || say "status $(field overflowed status)" || return
     grep -qE '"loss": [0-9.]+' overflowed/run.json || say 'the loss is not finite' || return
-    first_offender overflowed | grep -qx 'site embed'
+    offence overflowed first_offender | grep -qx 'site embed'
 }
 check 'an overflow that the loss does not see' overflowed
 
 small_format() {
     run 0 --layout sandwich --dtype e4m3 --post-gain 64 "${small[@]}" --out e4m3 || return
-    [ "$(field e4m3 status)" = diverged ] && [ -n "$(first_offender e4m3)" ]
+    [ "$(field e4m3 status)" = diverged ] && [ -n "$(offence e4m3 first_offender)" ]
 }
 check 'a format of 8 bits' small_format
 
-echo "1..$n"
-exit "$failed"
+done_testing

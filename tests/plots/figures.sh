@@ -74,10 +74,14 @@ figure_data() {
     depth-law) file=power column=rms ;;
     overflow) file=sites column=overflow ;;
     headroom) file=sites column=headroom_bits ;;
+    divergence) file=training/steps column=loss ;;
+    lr-sensitivity) file=rates/steps column=loss ;;
     curve) file=steps column=loss settings=(--set x=step --set y=loss --set file=steps) ;;
     *) die "figure $1 has no test" ;;
     esac
     file=$data/$file.csv
+    rm -f config.csv
+    [ ! -e "${file%/*}/config.csv" ] || cp "${file%/*}/config.csv" .
 }
 
 figures=()
@@ -141,6 +145,32 @@ grep -e ^run -e ',8,fp16' "$data/power.csv" >one-depth.csv
 plot depth-law one-depth.csv -o one-depth.svg
 says one-depth.svg a b c
 
+# Of runs that differ in depth the deepest, or as asked. A name that does not fit into a panel is left out of its sentence.
+python3 - "$data/layers.csv" >long.csv <<'EOF'
+import csv, sys
+rows = list(csv.reader(open(sys.argv[1], newline='')))
+at = {name: i for i, name in enumerate(rows[0])}
+out = [rows[0]]
+for depth, name in (6, ''), (8, ''), (8, ' of a name that is too long for a panel'):
+    for r in rows[1:]:
+        out.append([*r])
+        out[-1][at['run']] += str(depth) + str(len(name))
+        out[-1][at['layout']] += name
+        out[-1][at['depth']] = depth
+csv.writer(sys.stdout, lineterminator='\n').writerows(out)
+EOF
+for figure in growth gradient jacobian; do
+    plot "$figure" long.csv -o long.svg
+    grep -q 'L = 8, fp16, .*, deepest runs' long.svg || die "$figure does not draw the deepest runs"
+    plot "$figure" long.csv --set depth=all -o long.svg
+    grep -q '>no-norm, L 6' long.svg || die "$figure does not draw all depths"
+    plot "$figure" long.csv --set depth=6 -o long.svg
+    ! grep -q 'L [= ]*8' long.svg || die "$figure draws another depth"
+    refuses 1 'no run has depth 4' "$figure" long.csv --set depth=4
+done
+plot jacobian long.csv -o long.svg
+says long.svg 'no-norm: inf' inf
+
 # Two streams, the second one thinner; one block a layer.
 plot growth "$data/streams.csv" -o streams.svg
 says streams.svg residual 'residual, stream 1' theory
@@ -161,6 +191,7 @@ says bwd.svg 'a – first overflow: layer 2, ffn ffn_in'
 grep -e ^run -e ',b,' "$data/sites.csv" >healthy.csv
 plot overflow healthy.csv -o healthy.svg
 says healthy.svg 'No overflow at any site, forward' 'b – no overflow in 31000 values' 'L = 3, e4m10, init unit, seed 0'
+silent headroom.svg 'white: only zeros'
 says headroom.svg 'a – first overflow: layer 2, attn residual' 'b – least: 9.5 bits, layer 3, attn residual' 11.4 overflow
 plot headroom healthy.csv --set direction=bwd -o healthy.svg
 says healthy.svg 'white: only zeros'
@@ -173,20 +204,139 @@ cmp overflow.svg depths.svg || die "depth=3 draws another depth"
 refuses 1 'no run has depth 4' overflow depths.csv --set depth=4
 refuses 1 'no row of direction sideways' overflow "$data/sites.csv" --set direction=sideways
 
+# By step: the overflows of all layers together; the scale stands there even if the first panel needs none. One step is enough.
+python3 - "$data/sites.csv" >looks.csv <<'EOF'
+import csv, sys
+rows = list(csv.reader(open(sys.argv[1], newline='')))
+at = {name: i for i, name in enumerate(rows[0])}
+out = [rows[0]]
+for step in 0, 5, 10:
+    for r in rows[1:]:
+        r = [*r]
+        r[at['step']] = step
+        if r[at['layout']] == 'b' and step == 10:
+            continue
+        if r[at['layout']] == 'a':
+            r[at['layout']] = 'c'
+            if step == 0:
+                for name in 'overflow', 'nan_made', 'propagated', 'zero_made':
+                    r[at[name]] = 0
+            elif step == 10 and r[at['site']] == 'residual' and r[at['sublayer']] == 'attn':
+                r[at['overflow']] = 40
+        out.append(r)
+csv.writer(sys.stdout, lineterminator='\n').writerows(out)
+EOF
+plot overflow looks.csv --set over=step -o steps.svg
+says steps.svg 'c – first overflow seen: step 5, layer 2, attn residual' 'b – no overflow in 62000 values' 'no such site or step' \
+    'Overflows by site and step, forward' 'step of training (all layers together)' 'overflowed values'
+grep -q '> *100<' steps.svg || die "the overflows of three layers are not added up"
+plot headroom looks.csv --set over=step -o steps.svg
+says steps.svg 'b – least: 9.5 bits, step 0, layer 3, attn residual' 'Headroom by site and step, forward'
+plot overflow "$data/sites.csv" --set over=step -o steps.svg
+refuses 1 'over=month: a heat map has its columns over layer or step' overflow "$data/sites.csv" --set over=month
+
 # Any column against any other. A run that has diverged is not dropped from the mean.
 says curve.svg 'pre: nan in 1 of 2 runs' pre sandwich 'loss by step' 'L = 12, fp16, init gpt2, mean and range of 2 seeds'
 plot curve "$data/../csv/sweep_with_diverged.csv" --set x=seed --set y=final_loss -o sweep.svg
 says sweep.svg 'pre: nan in 2 of 4 runs'
 plot curve "$data/../csv/mixed_gap.csv" --set x=layer -o gap.svg
 says gap.svg rms 'rms: nan'
+"$root/plots/plot" curve "$data/../csv/all_nan.csv" --set x=step --set y=loss -o all.svg >stdout 2>stderr || die "no figure of nan alone"
+[ "$(cat stderr)" = 'plot: warning: column loss has no finite value' ] || die "a figure of nan alone says: $(cat stderr)"
+whole all.svg
+says all.svg 'loss: nan'
 plot curve "$data/layers.csv" --set x=rms --set y=grad_rms --set log=xy -o points.svg
 says points.svg 'grad_rms by rms' 'no-norm: inf'
 plot curve "$data/sites.csv" --set file=sites --set x=layer --set y=headroom_bits --set by=layout,site --set sublayer=attn -o sites.svg
 says sites.svg 'a, residual' 'b, qkv' 'headroom_bits by layer, sublayer attn, direction fwd'
+# Lines are told apart by the option lr, not by the rate of each step. No mean is that of the runs that are left.
+mkdir rate
+cp "$data/steps.csv" rate
+{ echo run,option,value && sed '1d; s/,.*/,lr,0.1/' "$data/steps.csv" | sort -u; } >rate/config.csv
+plot curve rate --set file=steps --set x=step --set y=loss --set by=lr,layout -o rate.svg
+says rate.svg 'lr 0.1, pre' 'lr 0.1, sandwich'
+printf '%s\n' run,layout,seed,step,loss 1,pre,0,0,4 2,pre,1,0,3 2,pre,1,1,2 >shorter.csv
+awk -f "$root/plots/csv.awk" -f "$root/plots/runs.awk" -f "$root/plots/series.awk" -v x=step -v y=loss -v by=layout shorter.csv
+grep -qx '1 NaN 2 2' series.dat || die "behind the end of a run there is a mean: $(cat series.dat)"
 refuses 1 'more than one row at layer 1; choose with --set' curve "$data/layers.csv" --set x=layer
 refuses 1 'no column nothing' curve "$data/layers.csv" --set y=nothing
 refuses 1 'no column nothing' curve "$data/layers.csv" --set by=layout,nothing
 refuses 1 'column layout holds "sandwich", which is no number' curve "$data/layers.csv" --set y=layout
+
+# Training step by step: first overflows, maxima of the formats, a loss scale that is always 1, many steps, kinds of runs.
+says divergence.svg 'Training step by step' 'L = 12, init gpt2, 1 to 3 seeds (thin) and their median' \
+    'lr 0.1, warmup 2, schedule constant, optimizer adamw, clip 1, weight-decay 0, batch 4' \
+    'pre, fp16: overflow at step 4–6 (2 of 3)' 'sandwich, fp16: overflow at step 5' 'sandwich, bf16: no overflow' \
+    'loss (nats)' 'loss scale' 'largest |x|' 'largest |score|' 'fp16: 65504' 2¹⁶ 10⁵ \
+    'first forward overflow' 'nan or inf begins' 'step skipped' 'largest value of the format'
+training=$data/training/steps.csv
+grep -e ^run -e ',bf16,' "$training" >bf16.csv
+plot divergence bf16.csv -o bf16.svg
+says bf16.svg 'sandwich: no overflow' 'L = 12, bf16, init gpt2, seed 0'
+silent bf16.svg 'loss scale' 'first forward overflow' 'nan or inf begins' 'step skipped' 'largest value of the format'
+awk -F , 'NR == 1 || $9 == 0' "$training" >first.csv
+plot divergence first.csv -o first.svg
+filled max_score '' "$training" >scoreless.csv
+plot divergence scoreless.csv --set log=yes -o scoreless.svg
+says scoreless.svg 'largest |x|'
+silent scoreless.svg 'largest |score|'
+plot divergence "$data/steps.csv" -o old.svg
+says old.svg pre 'loss scale'
+silent old.svg 'largest |x|'
+plot divergence "$data/training" --set by=lr,layout -o by.svg
+says by.svg 'lr 0.1, pre, fp16: overflow at step 4–6 (2 of 3)'
+python3 - "$training" config.csv <<'EOF'
+import csv, sys
+rows = [r for r in csv.reader(open(sys.argv[1], newline='')) if r[0] in ('run', '000000b0')]
+at = {name: i for i, name in enumerate(rows[0])}
+def write(file, rows):
+    csv.writer(open(file, 'w', newline=''), lineterminator='\n').writerows(rows)
+def like(name, **cells):
+    changed = [[*r] for r in rows[1:]]
+    for r in changed:
+        r[0] = name
+        for column, value in cells.items():
+            r[at[column]] = value
+    return changed
+write('many.csv', rows[:1] + sum((like(f'{i:08x}', depth=i) for i in range(1, 26)), []))
+write('formats.csv', rows[:1] + like('1', dtype='fp8-e4m3') + like('2', dtype='e5m2') + like('3', policy='amp-o1', dtype='e4m3') +
+      like('4', dtype='bf16'))
+write('config.csv', [['run', 'option', 'value'], ['4', 'roles', 'norm-in=fp32,matmul-out=e4m10,residual=fp16']])
+long = [[*rows[1 + i // 200]] for i in range(2000)]
+for step, r in enumerate(long):
+    r[at['step']] = step
+write('long.csv', rows[:1] + long)
+EOF
+refuses 1 '25 kinds of runs do not fit into one figure' divergence many.csv -o x.svg
+plot divergence formats.csv -o formats.svg
+says formats.svg 'fp8-e4m3: 448' 'e5m2: 57344' 'e4m3: 240' 'fp16: 65504' 'e4m10: 255.88'
+plot divergence long.csv -o long.svg
+says long.svg 'sandwich: overflow at step 1000' 'L = 12, fp16, init gpt2, seed 0, windows of 4 steps'
+
+# Final loss by learning rate. Of pre: (2 + 1.5 + 4) / 3 - 1.5 = 1 and (2 + 1.7 + 4) / 3 - 1.7 = 0.867.
+says lr-sensitivity.svg 'Final loss by learning rate' 'L = 6, fp16, init gpt2, 1 to 2 seeds (rings) and their mean' 'warmup 4' \
+    'pre: 0.933 (0.867–1.000)' 'sandwich: 0.100' 'post: 0.750, 2 of 3 rates' 'no-norm: never below the start' 'loss at the start' \
+    'LR sensitivity of each line (mean of the seeds, and their range)'
+grep -q 'LR sensitivity (arXiv:2309.14322): mean over the learning rates of' lr-sensitivity.svg || die "no definition of the sensitivity"
+rates=$data/rates/steps.csv
+cp "$data/rates/config.csv" .
+grep -e ^run -e ',sandwich,' "$rates" >alone.csv
+plot lr-sensitivity alone.csv -o alone.svg
+says alone.svg 'sandwich: 0.100' 'LR sensitivity of each line' 'L = 6, fp16, init gpt2, seed 0'
+silent alone.svg 'LR sensitivity of each line (mean of the seeds, and their range)'
+! grep -q '×' alone.svg || die "a mark is told that is not there"
+grep -e ^run -e '^0000000[16],' "$rates" >rate.csv
+plot lr-sensitivity rate.csv -o alone.svg
+says alone.svg 'pre: no seed at all rates'
+grep -e ^run -e '^0000000[14],' "$rates" >rate.csv
+plot lr-sensitivity rate.csv -o alone.svg
+says alone.svg 'pre: one rate'
+sed -i 's/^\(0000000[1-3],qk-norm\),off/\1,on/' config.csv
+cp "$rates" by.csv
+plot lr-sensitivity by.csv -o qk.svg
+says qk.svg 'pre, qk-norm on: 1.000' 'pre, qk-norm off: 0.867'
+rm config.csv
+refuses 1 'no run has options lr and steps: config.csv is missing' lr-sensitivity by.csv -o x.svg
 
 # Options come from config.csv beside the results; runs that differ in one are told apart by it, and the title names those
 # that are not usual.

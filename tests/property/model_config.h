@@ -5,6 +5,7 @@
 #define NH_MODEL_CONFIG_H
 
 #include "harness/cli/options.h"
+#include "harness/cli/value.h"
 #include "harness/core/err.h"
 #include "harness/core/model.h"
 #include "harness/data/data.h"
@@ -68,13 +69,14 @@ static inline int n_layouts(void)
     return n;
 }
 
-/** The configuration of `harness --layout L WORDS`, L a number in the registry. */
+/** The configuration of `harness WORDS` with another layout, a number in the registry. Words that have no effect in
+ * some layouts are not refused here. */
 static inline struct nh_config layout_config(int layout, const char *words)
 {
-    char all[512];
-    if (snprintf(all, sizeof all, "--layout %s %s", nh_layouts[layout]->name, words) >= (int)sizeof all)
-        abort();
-    return config_of(all);
+    struct nh_config c = config_of(words);
+    c.layout = nh_layouts[layout];
+    nh_knobs_start(c.layout, c.knobs);
+    return c;
 }
 
 /** The layouts that the laws of depth are about: the first of the registry. */
@@ -172,7 +174,8 @@ static inline struct nh_rows probed(const char *probe, const struct nh_config *c
     double *no_law = zeros(n, sizeof *no_law);
     for (size_t k = 0; k < n; k++)
         no_law[k] = (double)NAN;
-    struct nh_view view = {.config = c, .model = m, .shadow = shadow, .rms_theory = no_law, .loss_scale = loss_scale};
+    struct nh_view view = {.config = c, .model = m, .shadow = shadow, .rms_theory = no_law,
+                           .counts = m->core->counts(m->exec), .loss_scale = loss_scale};
     int found = 0;
     for (int i = 0; nh_probes[i]; i++)
         if (strcmp(nh_probes[i]->name, probe) == 0)

@@ -221,8 +221,7 @@ START_TEST(eigenvalue_taken_for_norm)
     static const struct nh_layout alone = {
         .name = "alone", .n_streams = 1, .sublayer = branch_alone, .exit = nh_exit_bare};
     static const double a[] = {0, 2, 0, 0}, identity[] = {1, 0, 0, 1};
-    struct nh_config c =
-        config_of("--branches ffn --ffn relu --ffn-mult 1 --width 2 --heads 1 --seq 1 --batch 1 --depth 1");
+    struct nh_config c = config_of("--branches ffn --ffn relu --ffn-mult 1 --width 2 --seq 1 --batch 1 --depth 1");
     c.layout = &alone;
     nh_fmt_parse(&c.dtype, _i ? "fp64" : "fp32");
     struct nh_model m = model_of(&c, false);
@@ -252,7 +251,7 @@ START_TEST(norm_off_its_closed_form)
     };
     char words[160];
     snprintf(words, sizeof words,
-             "--layout post --branches ffn --norm %s --eps 0 --depth 1 --width 4 --heads 1 --seq 1 --batch 1 "
+             "--layout post --branches ffn --norm %s --eps 0 --depth 1 --width 4 --seq 1 --batch 1 "
              "--dtype fp64 --jac-samples 4096 --spectrum",
              rows_of[_i].norm);
     struct nh_config c = config_of(words);

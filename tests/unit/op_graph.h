@@ -49,7 +49,7 @@ static inline nh_val op_input(struct op_graph *o, int cols, enum nh_role role)
     int table = op_param(o, o->g->rows, cols, role);
     nh_val v = nh_graph_value(o->g, cols, o->g->params[table].site, role);
     struct nh_rec *r = nh_graph_rec(o->g, NH_OP_EMBED, v);
-    r->par[0] = table, r->u.embed.scale = 1;
+    r->par[0] = table, r->u.embed.scale = r->u.embed.shrink = 1;
     return v;
 }
 
@@ -134,7 +134,7 @@ static inline nh_val op_sdpa(struct op_graph *o, nh_val q, nh_val k, nh_val v, i
     r->in[0] = q, r->in[1] = k, r->in[2] = v;
     r->u.sdpa.heads = op_cols(o, q) / head_dim, r->u.sdpa.kv_heads = op_cols(o, k) / head_dim;
     r->u.sdpa.head_dim = head_dim, r->u.sdpa.window = window > 0 ? window : o->g->seq;
-    r->u.sdpa.scale = after ? 1 / sqrt(head_dim) : 1;
+    r->u.sdpa.scale = after ? 1 / sqrt(head_dim) : 1, r->u.sdpa.alpha = 1;
     r->u.sdpa.site_qk = site_qk, r->u.sdpa.site_scores = site_scores, r->u.sdpa.site_probs = site_probs;
     return r->out;
 }

@@ -60,34 +60,45 @@ END_TEST
 
 START_TEST(exponent_of_a_power_law)
 {
-    const double depth[] = {6, 6, 12, 12, 24, 96};
+    const double depth[] = {6, 12, 24, 6, 12, 96};
+    const char *const seeds[] = {"0", "0", "0", "1", "1", "1"};
     const double powers[] = {0.5, 1, 0, -0.25};
     for (int i = 0; i < 4; i++) {
         double y[6];
         for (int k = 0; k < 6; k++)
             y[k] = 3 * pow(depth[k], powers[i]);
-        const struct nh_estimate e = nh_estimate_exponent(&c.memory, depth, y, 6);
+        const struct nh_estimate e = nh_estimate_exponent(&c.memory, depth, y, seeds, 6);
         close_to(e.mean, powers[i]);
         ck_assert(e.se < 1e-14);
     }
 }
 END_TEST
 
-START_TEST(exponent_has_the_standard_error_of_the_fit)
+START_TEST(exponent_scatters_by_seed)
 {
-    /* ln depth 0 1 2, ln y 0 1 1: slope 1/2, residuals -1/6 1/3 -1/6, so s^2 = 1/6 and var = s^2/2 */
-    const double depth[] = {1, exp(1), exp(2)}, y[] = {1, exp(1), exp(1)};
-    const struct nh_estimate e = nh_estimate_exponent(&c.memory, depth, y, 3);
-    close_to(e.mean, 0.5);
-    close_to(e.se, sqrt(1.0 / 12));
+    /* ln depth 0 1 2; ln y 0 1 1 has slope 1/2, 0 1 2 slope 1: their mean, and its standard error */
+    const double depth[] = {1, exp(1), exp(2), 1, exp(1), exp(2)}, y[] = {1, exp(1), exp(1), 1, exp(1), exp(2)};
+    const char *const two[] = {"0", "0", "0", "1", "1", "1"}, *const one[] = {"0", "0", "0", "0", "0", "0"};
+    struct nh_estimate e = nh_estimate_exponent(&c.memory, depth, y, two, 6);
+    close_to(e.mean, 0.75);
+    close_to(e.se, 0.25);
+    e = nh_estimate_exponent(&c.memory, depth, y, one, 6);
+    close_to(e.mean, 0.75);
+    ck_assert(isnan(e.se));
+    /* a seed that lies above the others at all depths moves no slope */
+    const double shifted[] = {1, exp(1), exp(2), exp(5), exp(6), exp(7)};
+    e = nh_estimate_exponent(&c.memory, depth, shifted, two, 6);
+    close_to(e.mean, 1);
+    ck_assert(e.se < 1e-14);
 }
 END_TEST
 
 START_TEST(exponent_needs_three_depths)
 {
     const double depth[] = {6, 12, 6, 12, 12}, y[] = {1, 2, 1, 2, 2};
-    ck_assert_uint_eq(nh_estimate_exponent(&c.memory, depth, y, 5).n, 0);
-    ck_assert_uint_eq(nh_estimate_exponent(&c.memory, depth, y, 0).n, 0);
+    const char *const seeds[] = {"0", "0", "1", "1", "2"};
+    ck_assert_uint_eq(nh_estimate_exponent(&c.memory, depth, y, seeds, 5).n, 0);
+    ck_assert_uint_eq(nh_estimate_exponent(&c.memory, depth, y, seeds, 0).n, 0);
 }
 END_TEST
 
@@ -511,7 +522,7 @@ int main(void)
         {nan_is_not_left_out_of_a_mean, 1},
         {difference_of_independent_estimates, 1},
         {exponent_of_a_power_law, 1},
-        {exponent_has_the_standard_error_of_the_fit, 1},
+        {exponent_scatters_by_seed, 1},
         {exponent_needs_three_depths, 1},
         {rates_have_wilson_intervals, 1},
         {nothing_lies_beyond_infinity_or_nan, 1},

@@ -53,6 +53,26 @@ START_TEST(fashion_test_set_is_held_out)
 }
 END_TEST
 
+/* Sequences that are no whole example are cut from the row of all examples. */
+START_TEST(fashion_sequences_of_another_length)
+{
+    enum { EXAMPLE = 2 + 49, IMAGES_ = 30, ALL = IMAGES_ * EXAMPLE };
+    static const int lengths[] = {1, 17, 50, 52, 64, 102, 500, ALL};
+    const int seq = lengths[_i], n = ALL / seq;
+    put_fashion(IMAGES, LABELS, IMAGES_);
+    struct nh_data *whole = must_open("fashion-mnist", (struct nh_data_request){.batch = IMAGES_});
+    struct nh_data *cut = must_open("fashion-mnist", (struct nh_data_request){.batch = n, .seq = seq});
+    ck_assert_uint_eq(cut->sequences, (uint64_t)n);
+    ck_assert_uint_ne(cut->digest, whole->digest);
+    int *all = batch_of(whole, 0), *tokens = batch_of(cut, 0);
+    ck_assert_mem_eq(tokens, all, (size_t)(n * seq) * sizeof *all);
+    free(all);
+    free(tokens);
+    nh_data_close(whole);
+    nh_data_close(cut);
+}
+END_TEST
+
 START_TEST(fashion_digest_knows_pixels_labels_and_levels)
 {
     struct nh_data_request request = {.vocab = 300};
@@ -75,11 +95,26 @@ START_TEST(fashion_digest_knows_pixels_labels_and_levels)
 }
 END_TEST
 
+/* Sequences of another length are cut from the row of all examples. */
+START_TEST(fashion_in_another_length)
+{
+    enum { EXAMPLES = 4, LENGTH = 51, SEQ = 68 };
+    put_fashion(IMAGES, LABELS, 10);
+    int whole[EXAMPLES * LENGTH], cut[SEQ];
+    struct nh_data *a = must_open("fashion-mnist", (struct nh_data_request){.batch = EXAMPLES, .seed = 3});
+    struct nh_data *b = must_open("fashion-mnist", (struct nh_data_request){.batch = 1, .seq = SEQ, .seed = 3});
+    ck_assert_int_eq(nh_data_batch(a, 0, whole), 0);
+    for (uint64_t i = 0; i < EXAMPLES * LENGTH / SEQ; i++) {
+        ck_assert_int_eq(nh_data_batch(b, i, cut), 0);
+        ck_assert_mem_eq(cut, whole + i * SEQ, sizeof cut);
+    }
+    nh_data_close(a), nh_data_close(b);
+}
+END_TEST
+
 START_TEST(fashion_in_sizes_it_does_not_have)
 {
     put_fashion(IMAGES, LABELS, 10);
-    must_refuse(NH_USAGE, "fashion-mnist", (struct nh_data_request){.seq = 64}, WORDS("--seq 64", "--seq 51"));
-    must_refuse(NH_USAGE, "fashion-mnist", (struct nh_data_request){.seq = 51, .image_grid = 14}, WORDS("--seq 198"));
     must_refuse(NH_USAGE, "fashion-mnist", (struct nh_data_request){.vocab = 47}, WORDS("--vocab 47", "--vocab 48"));
     must_refuse(NH_USAGE, "fashion-mnist", (struct nh_data_request){.image_grid = 8},
                 WORDS("--image-grid 8", "7, 14 or 28"));
@@ -214,7 +249,9 @@ int main(void)
     } tests[] = {
         {fashion_tokens_are_caption_and_patch_means, 6},
         {fashion_test_set_is_held_out, 1},
+        {fashion_sequences_of_another_length, 8},
         {fashion_digest_knows_pixels_labels_and_levels, 1},
+        {fashion_in_another_length, 1},
         {fashion_in_sizes_it_does_not_have, 1},
         {fashion_missing, 1},
         {fashion_header_that_lies, 14},

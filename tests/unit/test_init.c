@@ -24,6 +24,7 @@ static struct nh_config config_of(enum nh_init init)
         .ffn_mult = 4,
         .init = init,
         .embed_scale = 1,
+        .embed_shrink = 1,
         .seed = 1,
     };
 }

@@ -39,6 +39,7 @@ static struct nh_config config_of(const struct nh_layout *layout, int depth)
         .eps = 1e-14,
         .branches = NH_BRANCHES_BOTH,
         .embed_scale = 1,
+        .embed_shrink = 1,
         .post_gain = 1,
     };
 }

@@ -3,7 +3,7 @@
  * are not finite, QK-norm; and bits, counters and first offender against a plain unfused reference. */
 #include "tests/unit/op_graph.h"
 
-enum { MOST = 1 << 13, SEQ = 70 };
+enum { MOST = 1 << 13, SEQ = 70, PAIRS = 1000 };
 static double q[MOST], k[MOST], v[MOST], y[MOST], want[MOST];
 
 struct shape {
@@ -457,6 +457,58 @@ START_TEST(qk_norm_bounds_scores_and_forgets_the_scale_of_weights)
 }
 END_TEST
 
+/* Score of the own key less that of the one before, which is the logarithm of the ratio of their probabilities. */
+static void score_differences(int dim, bool scaled, double *out)
+{
+    struct nh_config c = op_config("fp64");
+    struct op_graph o = op_new(&c, PAIRS, 2);
+    int gain = op_param(&o, 1, dim, NH_ROLE_NORM_OUT);
+    nh_val qs = op_input(&o, dim, NH_ROLE_MATMUL_IN), ks = op_input(&o, dim, NH_ROLE_MATMUL_IN),
+           vs = op_input(&o, dim, NH_ROLE_MATMUL_IN);
+    nh_val qn = op_norm(&o, NH_NORM_RMS, qs, dim, gain, -1, NH_SITE_QK_NORM);
+    nh_val kn = op_norm(&o, NH_NORM_RMS, ks, dim, gain, -1, NH_SITE_QK_NORM);
+    if (scaled)
+        qn = op_axpby(&o, 1 / sqrt(dim), qn, 0, -1, NH_SITE_Q_SCALE, NH_ROLE_ACTIVATION);
+    nh_val heads = op_sdpa(&o, qn, kn, vs, dim, 0, false);
+    op_close(&o);
+    size_t n = (size_t)(2 * PAIRS * dim);
+    double *x = calloc(n, sizeof *x);
+    ck_assert_ptr_nonnull(x);
+    uint64_t state = 5;
+    for (int i = 0; i < 2; i++) {
+        for (size_t j = 0; j < n; j++)
+            x[j] = op_draw(&state, 17) - 8;
+        op_set(&o, i ? ks : qs, x);
+    }
+    for (size_t j = 0; j < n; j++) /* the first two columns of the output are the two probabilities */
+        x[j] = j % (size_t)dim == j / (size_t)dim % 2;
+    op_set(&o, vs, x);
+    op_set_all(&o, gain, 1);
+    op_run(&o);
+    op_read(&o, heads, x);
+    for (size_t i = 0; i < PAIRS; i++)
+        out[i] = log(x[(2 * i + 1) * (size_t)dim + 1] / x[(2 * i + 1) * (size_t)dim]);
+    free(x);
+    op_free(&o);
+}
+
+/* Between independent directions a score has deviation 1; left unscaled the root of the head width, 16 at 256. */
+START_TEST(qk_norm_leaves_scores_of_deviation_1)
+{
+    static const int dims[] = {64, 128, 256};
+    static double difference[PAIRS];
+    for (int d = 0; d < 3; d++)
+        for (int scaled = 0; scaled < 2; scaled++) {
+            double sum = 0, expected = scaled ? 1 : sqrt(dims[d]);
+            score_differences(dims[d], scaled, difference);
+            for (int i = 0; i < PAIRS; i++)
+                sum += difference[i] * difference[i];
+            /* of one of the two, within 4 standard errors */
+            ck_assert_double_eq_tol(sqrt(sum / PAIRS / 2), expected, expected * 4 / sqrt(2 * PAIRS));
+        }
+}
+END_TEST
+
 /* powers of two as factors: not even a bit changes, where eps does not show */
 START_TEST(qk_norm_gives_the_same_bits_for_weights_times_1024)
 {
@@ -720,6 +772,7 @@ int main(void)
     tcase_add_test(tc, backward_pass_does_not_count_forward_sites_again);
     tcase_add_test(tc, inf_gradient_of_one_head_is_not_made_by_the_keys_that_it_shares);
     tcase_add_test(tc, qk_norm_bounds_scores_and_forgets_the_scale_of_weights);
+    tcase_add_test(tc, qk_norm_leaves_scores_of_deviation_1);
     tcase_add_test(tc, qk_norm_gives_the_same_bits_for_weights_times_1024);
     tcase_add_loop_test(tc, attention_agrees_with_the_plain_reference, 0, N_REFERENCE);
     tcase_add_test(tc, attention_in_wide_formats_agrees_but_for_the_order_of_sums);

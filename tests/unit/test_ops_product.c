@@ -309,7 +309,7 @@ START_TEST(product_agrees_with_the_plain_reference)
                                          "tf32", "fp32", "e5m12", "e8m12",    "fp64"};
     static const struct {
         int rows, in, out;
-    } shapes[] = {{1, 1, 1}, {5, 33, 7}, {40, 17, 130}, {140, 40, 3}};
+    } shapes[] = {{1, 1, 1}, {5, 133, 7}, {40, 17, 130}, {140, 40, 3}};
     uint64_t state = 3, trouble = 0, small = 0;
     for (int bits = 0; bits < 4 * 8; bits++) {
         struct nh_config c = summing(dtypes[_i], bits & 1 ? NH_WIDE_DTYPE : NH_WIDE_FP32);
@@ -521,6 +521,51 @@ START_TEST(derivative_of_a_product_is_the_matrix)
 }
 END_TEST
 
+/** Sum of n products, every step rounded, added to in order. */
+static double rounded_dot(const struct nh_fmt *f, int n, const double *a, int step_a, const double *c, int step_c)
+{
+    double sum = 0;
+    for (int i = 0; i < n; i++)
+        sum = nh_fma_round(f, sum, a[i * step_a], c[i * step_c]);
+    return sum;
+}
+
+/** dx = dy W and dW = dy' x: the other two orders in which a product is read, each beyond one tile in every direction. */
+START_TEST(gradients_of_a_product_are_summed_in_the_format)
+{
+    static const char *const dtypes[] = {"fp16", "bf16", "e4m3", "e5m12", "fp32"};
+    enum { ROWS = 70, IN = 67, OUT = 66 };
+    static double dy[ROWS * OUT];
+    struct nh_config c = summing(dtypes[_i], NH_WIDE_DTYPE);
+    uint64_t state = 5;
+    for (int i = 0; i < ROWS * IN; i++)
+        x[i] = nh_round(&c.dtype, (op_draw(&state, 2001) - 1000) * 1e-3);
+    for (int i = 0; i < OUT * IN; i++)
+        w[i] = nh_round(&c.dtype, (op_draw(&state, 2001) - 1000) * 1e-3);
+    for (int i = 0; i < ROWS * OUT; i++)
+        dy[i] = nh_round(&c.dtype, (op_draw(&state, 2001) - 1000) * 1e-3);
+    struct op_graph o = op_new(&c, 1, ROWS);
+    nh_val input = op_input(&o, IN, NH_ROLE_MATMUL_IN);
+    int weight = op_param(&o, OUT, IN, NH_ROLE_WEIGHT);
+    o.g->exit_value = op_linear(&o, input, weight, -1, NH_SITE_FFN_OUT), o.g->head_rec = o.g->n_recs;
+    o.g->values[input].watched = true;
+    op_close_with(&o, 2, true);
+    op_set(&o, input, x);
+    o.core->set_param(o.x, weight, w);
+    op_run(&o);
+    o.core->backward(o.x, 1, dy);
+    o.core->read_grad(o.x, input, y);
+    for (int i = 0; i < ROWS; i++)
+        for (int k = 0; k < IN; k++)
+            assert_same(y[i * IN + k], rounded_dot(&c.dtype, OUT, dy + i * OUT, 1, w + k, IN));
+    o.core->read_param_grad(o.x, weight, y);
+    for (int j = 0; j < OUT; j++)
+        for (int k = 0; k < IN; k++)
+            assert_same(y[j * IN + k], rounded_dot(&c.dtype, ROWS, dy + j, OUT, x + k, IN));
+    op_free(&o);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("ops_product");
@@ -542,6 +587,7 @@ int main(void)
     tcase_add_test(tc, tf32_rounds_the_factors_and_stores_fp32);
     tcase_add_test(tc, cast_counts_what_leaves_the_narrower_format);
     tcase_add_test(tc, derivative_of_a_product_is_the_matrix);
+    tcase_add_loop_test(tc, gradients_of_a_product_are_summed_in_the_format, 0, 5);
     suite_add_tcase(suite, tc);
     return op_main(suite);
 }
