@@ -30,6 +30,8 @@ void nh_study_print(struct nh_study *study, const struct nh_finding *findings)
     static const char *const decides[NH_DECIDES] = {"", "[claim] ", "[scale] "};
     for (size_t i = 0; i < study->n_tables; i++) {
         const struct nh_sheet sheet = nh_study_sheet(study, &study->tables[i]);
+        if (sheet.n_rows == 0) /* of a sweep that is not part of --quick */
+            continue;
         printf("%s\n", study->tables[i].title);
         nh_sheet_print(stdout, &sheet);
         putchar('\n');
@@ -67,6 +69,8 @@ static void put_report(FILE *file, struct nh_study *study, const struct nh_findi
           file);
     for (size_t i = 0; i < study->n_tables; i++) {
         const struct nh_sheet sheet = nh_study_sheet(study, &study->tables[i]);
+        if (sheet.n_rows == 0)
+            continue;
         fprintf(file, "\n### %s\n\n", study->tables[i].title);
         nh_sheet_print_markdown(file, &sheet);
     }
