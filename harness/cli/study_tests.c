@@ -112,12 +112,19 @@ static bool is_wanted(const struct nh_expectation *e, struct nh_reading v)
     return false;
 }
 
-static size_t count_wanted(const struct nh_expectation *e, struct sample s)
+/* What is beyond a number below the end of a range may be in it. */
+static bool is_possible(const struct nh_expectation *e, struct nh_reading v)
 {
-    size_t count = 0;
+    return is_wanted(e, v) || (v.sort == NH_READING_BEYOND && v.number < e->within.high);
+}
+
+static size_t count(const struct nh_expectation *e, struct sample s,
+                    bool (*is)(const struct nh_expectation *, struct nh_reading))
+{
+    size_t n = 0;
     for (size_t i = 0; i < s.n; i++)
-        count += is_wanted(e, s.values[i]);
-    return count;
+        n += is(e, s.values[i]);
+    return n;
 }
 
 /* What has grown on the obstack is what was measured, over n values; of none, nothing was. */
@@ -150,16 +157,17 @@ static struct nh_finding share(struct nh_study *study, const struct nh_expectati
     else
         obstack_printf(memory, "%s in every run", values);
     const char *wanted = nh_grown(memory);
-    const size_t count = count_wanted(e, s);
+    const size_t k = count(e, s, is_wanted), most = count(e, s, is_possible);
     size_t frequent;
     const char *mode = nh_mode(s.values, s.n, &frequent), *spread = nh_spread_text(memory, s.spread);
-    obstack_printf(memory, "%zu of %zu", count, s.n);
+    obstack_printf(memory, "%zu of %zu", k, s.n);
     if (mode)
         obstack_printf(memory, "; %s in %zu", mode, frequent);
     else if (*spread)
         obstack_printf(memory, "; %s", spread);
-    const bool holds = (double)count >= e->at_least * (double)s.n - 1e-9;
-    return conclude(study, e, s.n, holds ? NH_HOLDS : NH_FAILS, wanted);
+    const double least = e->at_least * (double)s.n - 1e-9;
+    const enum nh_verdict verdict = (double)k >= least ? NH_HOLDS : (double)most >= least ? NH_CENSORED : NH_FAILS;
+    return conclude(study, e, s.n, verdict, wanted);
 }
 
 static struct nh_finding rarer(struct nh_study *study, const struct nh_expectation *e)
@@ -169,7 +177,7 @@ static struct nh_finding rarer(struct nh_study *study, const struct nh_expectati
     const char *values = wanted_values(memory, e), *than = nh_where_text(memory, e->than);
     obstack_printf(memory, "%s rarer than with %s, p < %.4g", values, than, e->p);
     const char *wanted = nh_grown(memory);
-    const size_t n = smaller(s.n, other.n), k = count_wanted(e, s), other_k = count_wanted(e, other);
+    const size_t n = smaller(s.n, other.n), k = count(e, s, is_wanted), other_k = count(e, other, is_wanted);
     const double p = n > 0 ? nh_fisher(k, s.n, other_k, other.n) : 1;
     obstack_printf(memory, "%zu of %zu against %zu of %zu, p = %.2g", k, s.n, other_k, other.n, p);
     return conclude(study, e, n, p < e->p ? NH_HOLDS : NH_FAILS, wanted);
@@ -185,11 +193,9 @@ static struct nh_finding ratio(struct nh_study *study, const struct nh_expectati
     const struct nh_reading quotient = {s.median.sort, s.median.number / other.median.number, NULL};
     const char *text = nh_reading_text(memory, quotient), *above = nh_reading_text(memory, s.median),
                *below = nh_reading_text(memory, other.median);
-    enum nh_verdict verdict = is_wanted(e, quotient) ? NH_HOLDS : NH_FAILS;
+    enum nh_verdict verdict = is_wanted(e, quotient) ? NH_HOLDS : is_possible(e, quotient) ? NH_CENSORED : NH_FAILS;
     if (other.median.sort == NH_READING_BEYOND) {
         text = "not known";
-        verdict = NH_CENSORED;
-    } else if (s.median.sort == NH_READING_BEYOND && verdict == NH_FAILS && quotient.number < e->within.high) {
         verdict = NH_CENSORED;
     }
     obstack_printf(memory, "%s (%s over %s)", text, above, below);

@@ -298,10 +298,13 @@ static const struct {
      NH_HOLDS, "3 of 3; > 100", ">= 100 in every run"},
     {"\"where\": {\"layout\": \"sandwich\", \"lr\": 0.1}, \"measure\": \"first_step\", \"test\": \"share\", "
      "\"within\": [101, null], \"runs\": 3",
-     NH_FAILS, "0 of 3; > 100", ">= 101 in every run"},
+     NH_CENSORED, "0 of 3; > 100", ">= 101 in every run"},
     {"\"where\": {\"layout\": \"sandwich\", \"lr\": 0.1}, \"measure\": \"first_step\", \"test\": \"share\", "
      "\"within\": [50, 200], \"runs\": 3",
-     NH_FAILS, "0 of 3; > 100", "[50, 200] in every run"},
+     NH_CENSORED, "0 of 3; > 100", "[50, 200] in every run"},
+    {"\"where\": {\"layout\": \"sandwich\", \"lr\": 0.1}, \"measure\": \"first_step\", \"test\": \"share\", "
+     "\"within\": [50, 100], \"runs\": 3",
+     NH_FAILS, "0 of 3; > 100", "[50, 100] in every run"},
     {"\"where\": {\"lr\": 0.2}, \"measure\": \"first_site\", \"test\": \"share\", \"is\": [\"residual\", \"embed\"], "
      "\"runs\": 3",
      NH_FAILS, "3 of 6; residual in 3", "residual or embed in every run"},
