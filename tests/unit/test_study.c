@@ -353,6 +353,9 @@ static const struct {
     {"\"where\": {\"layout\": \"pre\"}, \"measure\": \"first_step\", \"test\": \"order\", \"runs\": 3, \"of\": "
      "[{\"lr\": 0.1}, {\"lr\": 0.2}]",
      NH_FAILS, "40, 12", "lr=0.1 < lr=0.2"},
+    {"\"where\": {\"layout\": \"pre\"}, \"measure\": \"first_step\", \"test\": \"order\", \"runs\": 3, "
+     "\"of\": [{\"lr\": 0.1}, {\"lr\": \"0.1\"}]",
+     NH_FAILS, "40, 40", "lr=0.1 < lr=0.1"},
     {"\"where\": {\"layout\": \"sandwich\"}, \"measure\": \"first_step\", \"test\": \"order\", \"runs\": 3, \"of\": "
      "[{\"lr\": 0.1}, {\"lr\": 0.2}]",
      NH_CENSORED, "> 100, > 100", "lr=0.1 < lr=0.2"},
@@ -375,6 +378,49 @@ START_TEST(expectations_are_judged)
     ck_assert_str_eq(f.measured, judged[_i].measured);
     ck_assert_str_eq(f.wanted, judged[_i].wanted);
     ck_assert_str_eq(nh_verdict_names[f.verdict], nh_verdict_names[judged[_i].verdict]);
+}
+END_TEST
+
+START_TEST(a_seed_without_all_rates_has_no_sensitivity)
+{
+    judge("\"where\": {}, \"measure\": \"lr_sensitivity\", \"test\": \"share\", \"within\": [0, 1], \"runs\": 1");
+    json_t *sandwich = json_pack("{s:s}", "layout", "sandwich");
+    struct nh_study_group g = nh_study_select(&study, sandwich, NULL);
+    json_decref(sandwich);
+    size_t n;
+    const struct nh_reading *values = nh_study_values(&study, g, "lr_sensitivity", &n);
+    ck_assert(n == 3 && values[0].sort == NH_READING_NUMBER && values[0].number == 0.5);
+    ck_assert_str_eq(nh_study_option(g.runs[0], "seed"), "0");
+    g.runs++;
+    g.n--;
+    values = nh_study_values(&study, g, "lr_sensitivity", &n);
+    ck_assert_uint_eq(n, 3);
+    for (size_t i = 0; i < n; i++)
+        ck_assert(values[i].sort ==
+                  NH_READING_NONE); /* of seed 0 a rate is missing; those of the others are all alike */
+}
+END_TEST
+
+START_TEST(rows_of_steps_are_measured)
+{
+    static const char *const names[] = {"recoveries", "loss@2", "loss@4", "loss@9", "max_abs", "first_step"};
+    enum { N = sizeof names / sizeof *names };
+    struct nh_measured measured[N];
+    struct nh_reading v[N];
+    for (size_t i = 0; i < N; i++)
+        ok(nh_measured_find(&measured[i], &study.memory, names[i], "here"));
+    write_file("steps.csv", "step,loss,overflow_fwd\n0,4,0\n1,3.5,3\n2,nan,1\n3,3,0\n4,,2\n5,2,0\n6,1,0\n");
+    json_t *record = json_pack("{s:s, s:n, s:{s:i, s:s}}", "status", "ok", "first_forward", "training", "steps_done", 7,
+                               "max_abs", "inf");
+    ok(nh_measure_run(v, measured, N, record, folder));
+    ck_assert(v[0].sort == NH_READING_NUMBER && v[0].number == 2);
+    ck_assert(v[1].sort == NH_READING_NUMBER && isnan(v[1].number));
+    ck_assert(v[2].sort == NH_READING_NONE && v[3].sort == NH_READING_NONE);
+    ck_assert(v[4].sort == NH_READING_NUMBER && isinf(v[4].number));
+    ck_assert(v[5].sort == NH_READING_BEYOND && v[5].number == 7);
+    write_file("steps.csv", "step,loss,overflow_fwd\n2,x,0\n");
+    fails(nh_measure_run(v, measured, N, record, folder), "steps.csv");
+    json_decref(record);
 }
 END_TEST
 
@@ -430,6 +476,8 @@ int main(void)
     tcase_add_loop_test(t, a_broken_study_is_refused, 0, (int)(sizeof broken / sizeof *broken));
     tcase_add_test(t, no_study_is_refused);
     tcase_add_loop_test(t, expectations_are_judged, 0, (int)(sizeof judged / sizeof *judged));
+    tcase_add_test(t, a_seed_without_all_rates_has_no_sensitivity);
+    tcase_add_test(t, rows_of_steps_are_measured);
     tcase_add_test(t, verdicts_follow_from_what_decides);
     tcase_add_test(t, broken_runs_are_refused);
     return run(s, t);
