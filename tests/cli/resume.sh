@@ -122,7 +122,7 @@ interrupt() {
     rm -rf stopped
     for ((try = 0; try < 100; try++)); do
         status=0
-        signalled "$1" "0.$(printf '%03d' $((RANDOM % 300)))" stopped || status=$?
+        signalled "$1" "$((try / 10)).$(printf '%03d' $((RANDOM % 300)))" stopped || status=$?
         ! grep -q '"status": "interrupted"' stopped/run.json 2>said_grep || break
         rm -rf stopped # too early, or too late
     done
@@ -153,7 +153,7 @@ impatience() {
     rm -rf stopped
     {
         "$program" "${long[@]/1500/10000000}" --out stopped >out 2>err &
-        until [ -s stopped/steps.csv.part ]; do sleep 0.01; done
+        until [ -s stopped/steps.csv.part ]; do kill -0 $! && sleep 0.01 || return; done
         kill -INT $!
         kill -INT $! || true # it may be dead already
         wait $! || status=$?
@@ -191,7 +191,7 @@ in_use() {
     rm -rf used
     "$program" "${long[@]/1500/10000000}" --out used >said_other 2>&1 &
     pid=$!
-    until [ -s used/checkpoint.safetensors ]; do sleep 0.01; done
+    until [ -s used/checkpoint.safetensors ]; do kill -0 "$pid" && sleep 0.01 || return; done
     for args in --force --resume; do
         refused 1 'another process is at work' "${long[@]/1500/10000000}" --out used "$args" || status=1
     done
