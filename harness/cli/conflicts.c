@@ -228,7 +228,7 @@ static int jacobian(const struct nh_options *o)
 
 static int relax(const struct nh_options *o)
 {
-    if (!o->config.pb_relax || !o->config.scale_after)
+    if (o->config.pb_relax == 0 || !o->config.scale_after)
         return NH_OK;
     return nh_fail(NH_USAGE, "--pb-relax divides queries before the product, --score-scale after scales behind it; leave one out");
 }
@@ -237,7 +237,7 @@ static int relax(const struct nh_options *o)
 static int norm_relax(const struct nh_options *o)
 {
     int n = 0;
-    if (!o->config.ln_relax)
+    if (o->config.ln_relax == 0)
         return NH_OK;
     const int status = count(&o->config, NH_OP_RELAX, &n);
     if (status || n > 0)

@@ -55,7 +55,7 @@ enum nh_test {
     NH_TEST_SHARE, /**< at least a share of the values is in the range, or one of the words */
     NH_TEST_RARER, /**< such values are rarer than in another group, by Fisher's exact test */
     NH_TEST_RATIO, /**< the median over that of another group is in the range */
-    NH_TEST_SLOPE, /**< so is the exponent of the values as a power of an option, mean over seeds */
+    NH_TEST_SLOPE, /**< so is the exponent of the values as a power of an option */
     NH_TEST_ORDER, /**< medians of several groups rise */
     NH_TESTS
 };
@@ -202,12 +202,6 @@ const char *nh_mode(const struct nh_reading *values, size_t n, size_t *count);
 /** Mean of the losses at each learning rate, a diverged run counting as its start, above the least of them
  *  (arXiv:2309.14322, eq. 1). */
 double nh_lr_sensitivity(const double *losses, size_t n);
-
-/** The exponent of y as a power of x at each seed, by least squares on the logarithms: their mean and its standard
- * error. The points of a seed stand together. Seeds with less than 3 different x or with a point that has no logarithm
- * are left out. */
-struct nh_estimate nh_seed_exponent(struct obstack *memory, const double *x, const double *y, const char *const *seeds,
-                                    size_t n);
 
 /* ---- expectations ---- */
 

@@ -149,7 +149,8 @@ const struct nh_study_measure nh_study_measures[] = {
     {"val_loss", "loss on what is held out, behind the last step", NH_SHOW_MEAN, .of = val_loss},
     {"capped_loss", "final loss, at most that of the start; of a diverged run that of the start", NH_SHOW_MEDIAN,
      .of = capped_loss},
-    {"lr_sensitivity", "of a seed: mean of the capped loss over the learning rates, above the least of them",
+    {"lr_sensitivity",
+     "of a seed: mean of the capped loss over the learning rates, above the least; none where no rate trains",
      NH_SHOW_MEDIAN, .of_seed = true, .of = capped_loss},
     {.name = NULL},
 };

@@ -201,7 +201,7 @@ struct nh_study_group *nh_study_groups(struct nh_study *study, struct nh_study_g
 
 /* ---- their values ---- */
 
-/* Over the runs of one seed; none where one of them has no value. */
+/* Over the runs of one seed; none where one of them has no value, or all have the same: those of the start. */
 static struct nh_reading value_of_seed(struct nh_study *study, struct nh_study_group g, size_t measure)
 {
     double *losses = nh_alloc(&study->memory, g.n * sizeof *losses);
@@ -210,7 +210,8 @@ static struct nh_reading value_of_seed(struct nh_study *study, struct nh_study_g
             return (struct nh_reading){.sort = NH_READING_NONE};
         losses[i] = g.runs[i]->values[measure].number;
     }
-    return (struct nh_reading){NH_READING_NUMBER, nh_lr_sensitivity(losses, g.n), NULL};
+    const double sensitivity = nh_lr_sensitivity(losses, g.n);
+    return (struct nh_reading){sensitivity > 0 ? NH_READING_NUMBER : NH_READING_NONE, sensitivity, NULL};
 }
 
 /* A seed with less runs than others has no value. */

@@ -2,7 +2,6 @@
 #include "harness/cli/study.h"
 
 #include <gsl/gsl_cdf.h>
-#include <gsl/gsl_fit.h>
 #include <gsl/gsl_statistics.h>
 #include <math.h>
 #include <stdlib.h>
@@ -69,36 +68,4 @@ const char *nh_mode(const struct nh_reading *values, size_t n, size_t *count)
 double nh_lr_sensitivity(const double *losses, size_t n)
 {
     return gsl_stats_mean(losses, 1, n) - gsl_stats_min(losses, 1, n);
-}
-
-/* False where the logarithms of n points have no slope. */
-static bool fit(const double *x, const double *y, double *log_x, double *log_y, size_t n, double *slope)
-{
-    size_t different = 0;
-    for (size_t i = 0; i < n; i++) {
-        size_t k = 0;
-        while (x[k] != x[i] && k < i)
-            k++;
-        different += k == i;
-        log_x[i] = log(x[i]);
-        log_y[i] = log(y[i]);
-        if (!isfinite(log_x[i]) || !isfinite(log_y[i]))
-            return false;
-    }
-    double start, var_start, cov, var, residual;
-    gsl_fit_linear(log_x, 1, log_y, 1, n, &start, slope, &var_start, &cov, &var, &residual);
-    return different >= 3;
-}
-
-struct nh_estimate nh_seed_exponent(struct obstack *memory, const double *x, const double *y, const char *const *seeds,
-                                    size_t n)
-{
-    double *slopes = nh_alloc(memory, (3 * n + 1) * sizeof *slopes), *log_x = slopes + n, *log_y = log_x + n;
-    size_t n_slopes = 0;
-    for (size_t start = 0, end; start < n; start = end) {
-        for (end = start + 1; end < n && strcmp(seeds[start], seeds[end]) == 0; end++)
-            ;
-        n_slopes += fit(x + start, y + start, log_x, log_y, end - start, &slopes[n_slopes]);
-    }
-    return nh_estimate_mean(slopes, n_slopes);
 }

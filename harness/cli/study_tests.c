@@ -196,32 +196,42 @@ static struct nh_finding ratio(struct nh_study *study, const struct nh_expectati
     return conclude(study, e, smaller(s.n, other.n), verdict, wanted);
 }
 
-/* The runs as points of option and value, those of a seed together. */
+/* Runs as points of option and value, those of a seed together. */
 struct points {
     double *x, *y;
     const char **seeds;
-    size_t n;
+    size_t n, n_seeds;
 };
+
+/* Adds the runs of a seed, unless one of them has no logarithm: the rest would not be balanced. */
+static void add_seed(struct points *p, struct nh_study *study, const struct nh_expectation *e, struct nh_study_group g)
+{
+    size_t n;
+    const struct nh_reading *v = nh_study_values(study, g, e->measure, &n);
+    for (size_t k = 0; k < n; k++) {
+        const char *option = nh_study_option(g.runs[k], e->on);
+        double *x = &p->x[p->n + k], *y = &p->y[p->n + k];
+        *y = v[k].number;
+        p->seeds[p->n + k] = nh_study_option(g.runs[k], "seed");
+        if (v[k].sort != NH_READING_NUMBER || !option || !nh_number_read(x, option) || !isfinite(log(*x)) ||
+            !isfinite(log(*y)))
+            return;
+    }
+    p->n += n;
+    p->n_seeds++;
+}
 
 static struct points collect(struct nh_study *study, const struct nh_expectation *e)
 {
     const struct nh_study_group all = nh_study_select(study, e->where, NULL);
-    size_t n_seeds, n_values;
+    size_t n;
     const struct nh_study_group *seeds =
-        nh_study_groups(study, all, (struct nh_words){(const char *[]){"seed"}, 1}, &n_seeds);
+        nh_study_groups(study, all, (struct nh_words){(const char *[]){"seed"}, 1}, &n);
     struct points p = {.x = nh_alloc(&study->memory, (2 * all.n + 1) * sizeof *p.x), .n = 0};
     p.y = p.x + all.n;
     p.seeds = nh_alloc(&study->memory, (all.n + 1) * sizeof *p.seeds);
-    for (size_t i = 0; i < n_seeds; i++) {
-        const struct nh_reading *v = nh_study_values(study, seeds[i], e->measure, &n_values);
-        for (size_t k = 0; k < n_values; k++, p.n++) {
-            const char *option = nh_study_option(seeds[i].runs[k], e->on);
-            p.seeds[p.n] = nh_study_option(seeds[i].runs[k], "seed");
-            p.y[p.n] = v[k].sort == NH_READING_NUMBER ? v[k].number : (double)NAN;
-            if (!option || !nh_number_read(&p.x[p.n], option))
-                p.x[p.n] = (double)NAN;
-        }
-    }
+    for (size_t i = 0; i < n; i++)
+        add_seed(&p, study, e, seeds[i]);
     return p;
 }
 
@@ -232,13 +242,13 @@ static struct nh_finding slope(struct nh_study *study, const struct nh_expectati
     obstack_printf(memory, "%s as power of %s", values, e->on);
     const char *wanted = nh_grown(memory);
     const struct points p = collect(study, e);
-    const struct nh_estimate exponent = nh_seed_exponent(memory, p.x, p.y, p.seeds, p.n);
+    const struct nh_estimate exponent = nh_estimate_exponent(memory, p.x, p.y, p.seeds, p.n);
     const struct nh_reading mean = {NH_READING_NUMBER, exponent.mean, NULL};
     obstack_printf(memory, "%.3g", exponent.mean);
-    if (exponent.n > 1)
+    if (p.n_seeds > 1)
         obstack_printf(memory, " +- %.2g", exponent.se);
-    obstack_printf(memory, ", %zu seed%s", exponent.n, exponent.n == 1 ? "" : "s");
-    return conclude(study, e, exponent.n ? p.n : 0, is_wanted(e, mean) ? NH_HOLDS : NH_FAILS, wanted);
+    obstack_printf(memory, ", %zu seed%s", p.n_seeds, p.n_seeds == 1 ? "" : "s");
+    return conclude(study, e, exponent.n, is_wanted(e, mean) ? NH_HOLDS : NH_FAILS, wanted);
 }
 
 /* True where b is known to be above a. */

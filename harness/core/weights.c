@@ -63,6 +63,12 @@ void NH_T(nh_weights_destroy)(struct nh_exec *x)
     free(x->grad_sum), free(x->moments[0]), free(x->moments[1]);
 }
 
+/** True where a format is narrower than what carries it. */
+static bool is_narrow(const struct nh_fmt *f)
+{
+    return NH_REAL_BITS == 32 ? f->man_bits < 23 || f->exp_bits < 8 : f->man_bits < 52 || f->exp_bits < 11;
+}
+
 /* ---- the cast of master weights, counted once a step ---- */
 
 /** Numbers [first, first + n) of a parameter while they are cast. */
@@ -127,10 +133,10 @@ void NH_T(nh_set_param)(struct nh_exec *x, int param, const double *w)
     size_t n = param_size(p);
     real *to = weight_ptr(x, param);
     struct cast c = cast_begin(x, param, 0), lost = c; /* lost: what does not even fit the master's format */
+    bool narrow = is_narrow(&x->g->fmt[NH_ROLE_MASTER]);
     for (size_t i = 0; i < n; i++) {
-        double m = nh_round(&x->g->fmt[NH_ROLE_MASTER], w[i]);
-        to[i] = (real)m;
-        if (isinf(m) && isfinite(w[i]))
+        to[i] = (real)(narrow ? nh_round(&x->g->fmt[NH_ROLE_MASTER], w[i]) : w[i]);
+        if (isinf(to[i]) && isfinite(w[i]))
             hear(&lost, i, w[i]);
     }
     if (x->masters && x->masters != x->weights)
@@ -237,7 +243,7 @@ static void round_state(const struct nh_exec *x, enum nh_role role, real *w, siz
 {
     const struct nh_fmt *f = &x->g->fmt[role];
     struct nh_span unused = nh_span_zero();
-    if (NH_REAL_BITS == 32 ? f->man_bits < 23 || f->exp_bits < 8 : f->man_bits < 52 || f->exp_bits < 11)
+    if (is_narrow(f))
         nh_round_real(f, w, n, &unused, lost ? hear : NULL, lost);
 }
 
@@ -274,7 +280,7 @@ static void adamw(const struct nh_exec *x, int param, size_t first, real *step, 
     const real *g = gradient(x, param) + first;
     real *m = x->moments[0] + at, *v = x->moments[1] + at;
     real b1 = (real)u->beta1, b2 = (real)u->beta2, c1 = (real)(1 - u->beta1), c2 = (real)(1 - u->beta2);
-    real factor = (real)u->factor, eps = (real)fmax(u->eps, REAL_MIN); /* 0/0 would be no zero */
+    real factor = (real)u->factor, eps = (real)fmax(u->eps, (double)REAL_MIN); /* 0/0 would be no zero */
     real rate = (real)(u->lr / (1 - pow(u->beta1, u->step))), unbias = (real)(1 / sqrt(1 - pow(u->beta2, u->step)));
 #pragma omp simd
     for (size_t i = 0; i < n; i++) {
