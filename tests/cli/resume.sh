@@ -50,15 +50,17 @@ broken() {
         rm -rf "$1"
         NH_CRASH_AT=$((40 + RANDOM % 100)) preloaded "${main[@]}" --out "$@" || [ $? -eq 137 ] || say "$(cat err)" || return
     done
+    local step
+    step=$(grep -ao '"step":"[0-9]*"' "$1/checkpoint.safetensors" | tr -dc 0-9)
+    [[ $((step % 9)) -eq 0 || $step -eq 40 ]] || say "a checkpoint of step $step"
 }
 
 # ---- deaths ----
 
 # At every change of a file, and now and then again while it goes on from there.
 crashes() {
-    local tiny=(--depth 1 --width 8 --heads 2 --seq 4 --batch 1 --data uniform --vocab 16 --policy megatron-fp16 --threads 1 --steps 4
-        --probe-every ends --checkpoint-every 2)
-    run 0 "${tiny[@]}" --out tiny || return
+    local tiny=(--depth 1 --width 8 --heads 2 --seq 4 --batch 1 --data uniform --vocab 16 --threads 1 --probe-every ends "$@")
+    run 0 "${tiny[@]}" --out tiny --force || return
     local at status
     for ((at = 1;; at++)); do
         rm -rf crash
@@ -74,9 +76,10 @@ crashes() {
         fi
         run 0 "${tiny[@]}" --out crash --resume && same crash tiny || say "call $at" || return
     done
-    [ "$at" -gt 40 ] || say "only $at calls"
+    [ "$at" -gt 30 ] || say "only $at calls"
 }
-check 'death at every change of a file' crashes
+check 'death at every change of a file' crashes --policy megatron-fp16 --steps 3 --checkpoint-every 2
+check 'and where a run stops by itself' crashes --dtype fp16 --loss-scale 1e9 --steps 4 --checkpoint-every 1
 
 # signalled SIGNAL SECONDS FOLDER: the long run goes on, and is sent a signal; its exit code.
 signalled() {
@@ -91,7 +94,7 @@ kills() {
     local kills=0 status
     while [ "$kills" -lt 20 ]; do
         status=0
-        signalled KILL "0.$(printf '%03d' $((RANDOM % 200)))" killed || status=$?
+        signalled KILL "0.$(printf '%03d' $((RANDOM % 120)))" killed || status=$?
         if [ "$status" -eq 137 ]; then
             kills=$((kills + 1))
             [ ! -e killed/run.json ] || same killed straight_long || say 'looks whole' || return
@@ -122,7 +125,7 @@ interrupt() {
     rm -rf stopped
     for ((try = 0; try < 100; try++)); do
         status=0
-        signalled "$1" "0.$(printf '%03d' $((RANDOM % 300)))" stopped || status=$?
+        signalled "$1" "$((try / 10)).$(printf '%03d' $((RANDOM % 300)))" stopped || status=$?
         ! grep -q '"status": "interrupted"' stopped/run.json 2>said_grep || break
         rm -rf stopped # too early, or too late
     done
@@ -153,7 +156,7 @@ impatience() {
     rm -rf stopped
     {
         "$program" "${long[@]/1500/10000000}" --out stopped >out 2>err &
-        until [ -s stopped/steps.csv.part ]; do sleep 0.01; done
+        until [ -s stopped/steps.csv.part ]; do kill -0 $! && sleep 0.01 || return; done
         kill -INT $!
         kill -INT $! || true # it may be dead already
         wait $! || status=$?
@@ -191,7 +194,7 @@ in_use() {
     rm -rf used
     "$program" "${long[@]/1500/10000000}" --out used >said_other 2>&1 &
     pid=$!
-    until [ -s used/checkpoint.safetensors ]; do sleep 0.01; done
+    until [ -s used/checkpoint.safetensors ]; do kill -0 "$pid" && sleep 0.01 || return; done
     for args in --force --resume; do
         refused 1 'another process is at work' "${long[@]/1500/10000000}" --out used "$args" || status=1
     done
@@ -219,7 +222,7 @@ check 'the checkpoint of another run' foreign
 # loop in Python over pieces of the file: length of the header, header, numbers.
 spoil() {
     command -v python3 >/dev/null || skip 'no python3' || return
-    rm -rf spoilt broken_off
+    rm -rf spoilt
     mkdir spoilt && broken broken_off || return
     python3 - <<END
 import random, re, struct
@@ -282,7 +285,6 @@ check 'a file that is no checkpoint' no_checkpoint
 
 spoilt_tables() {
     local table
-    rm -rf broken_off
     broken broken_off || return
     for table in steps layers sites; do
         rm -rf broken
