@@ -18,7 +18,7 @@ struct nh_pos {
 };
 
 /** The matrices of a branch, for weight_gain. */
-enum nh_weight { NH_W_Q, NH_W_K, NH_W_V, NH_W_O, NH_W_IN, NH_W_GATE, NH_W_OUT };
+enum nh_weight { NH_W_Q, NH_W_K, NH_W_V, NH_W_O, NH_W_IN, NH_W_GATE, NH_W_OUT, NH_W_ATTN_GATE };
 
 /** The places of a norm. N1: on the branch's input. N2: on its output, before the add. OUTER: on the sum. FINAL: before the head. */
 enum nh_norm_slot { NH_N1, NH_N2, NH_OUTER, NH_FINAL };
