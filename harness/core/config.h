@@ -6,6 +6,7 @@
 #include "harness/core/fmt.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -81,6 +82,15 @@ struct nh_moe {
 };
 
 struct nh_layout;
+struct nh_param;
+
+/** Where the weights come from instead of being drawn. */
+struct nh_weight_source {
+    void *arg;
+    /** Writes numbers [first, first + n) of a parameter, row by row, as float (bits 32) or double (64); called from several
+     *  threads. What could fail has been checked before. */
+    void (*read)(void *arg, const struct nh_param *param, size_t first, size_t n, int bits, void *out);
+};
 
 struct nh_config {
     const struct nh_layout *layout;
@@ -127,6 +137,7 @@ struct nh_config {
     struct nh_fmt role_format[NH_ROLE_COUNT]; /**< --roles: instead of the policy's; no name = the policy's */
     struct nh_training train;
 
+    const struct nh_weight_source *weights; /**< NULL = drawn from the seed */
     uint64_t seed, data_seed;
     int threads;
     const char *arch; /**< the preset that was asked for, or NULL */

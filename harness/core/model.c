@@ -42,7 +42,7 @@ static void start_values(const struct nh_config *config, const struct nh_param *
 static int embed_factor(const struct nh_config *config, const struct nh_graph *g, const int *tokens, double *factor)
 {
     *factor = 1;
-    if (config->embed_rms == 0)
+    if (config->embed_rms <= 0)
         return NH_OK;
     const struct nh_rec *r = &g->recs[0];
     const struct nh_param *e = &g->params[r->par[0]], *q = r->par[1] < 0 ? NULL : &g->params[r->par[1]];
@@ -70,6 +70,7 @@ static int embed_factor(const struct nh_config *config, const struct nh_graph *g
 static int set_weights(struct nh_model *m, const struct nh_config *config, const int *tokens)
 {
     const struct nh_graph *g = m->graph;
+    const struct nh_weight_source *source = config->weights;
     double factor;
     int status = embed_factor(config, g, tokens, &factor);
     if (status)
@@ -80,7 +81,10 @@ static int set_weights(struct nh_model *m, const struct nh_config *config, const
         double *w = malloc(param_size(p) * sizeof *w);
         if (!w)
             abort(); /* the same size has just been had in the arena */
-        start_values(config, p, p->role == NH_ROLE_EMBEDDING ? factor : 1, w);
+        if (source)
+            source->read(source->arg, p, 0, param_size(p), 64, w);
+        else
+            start_values(config, p, p->role == NH_ROLE_EMBEDDING ? factor : 1, w);
         m->core->set_param(m->exec, i, w);
         free(w);
     }
