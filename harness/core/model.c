@@ -102,7 +102,7 @@ int nh_model_create(struct nh_model *m, const struct nh_config *config, int batc
     status = m->core->create(&m->exec, m->graph, config->threads, gradients);
     if (!status) {
         m->core->set_tokens(m->exec, tokens);
-        status = set_weights(m, config, tokens);
+        status = config->streamed ? NH_OK : set_weights(m, config, tokens);
     }
     if (status)
         nh_model_destroy(m);
@@ -115,6 +115,13 @@ void nh_model_destroy(struct nh_model *m)
         m->core->destroy(m->exec);
     nh_graph_free(m->graph);
     *m = (struct nh_model){0};
+}
+
+double nh_model_forward(struct nh_model *m, const struct nh_config *config, void (*look)(void *arg, int step), void *arg)
+{
+    if (config->streamed)
+        return m->core->forward_streamed(m->exec, config->weights, look, arg);
+    return m->core->forward(m->exec);
 }
 
 void nh_config_shadow(struct nh_config *shadow, const struct nh_config *config)
