@@ -23,6 +23,9 @@ double nh_model_forward(struct nh_model *m, const struct nh_config *config, void
 /** The fp64 twin of a configuration: the same function, every format fp64, weights not rounded. */
 void nh_config_shadow(struct nh_config *shadow, const struct nh_config *config);
 
+/** The fp32 twin: the same function with every format fp32; streamed where the configuration is. */
+void nh_config_wide(struct nh_config *wide, const struct nh_config *config);
+
 /** Bytes that the model would take, and what the machine can give now. */
 size_t nh_model_memory(const struct nh_graph *g, int threads, bool gradients);
 size_t nh_memory_available(void);
