@@ -140,6 +140,8 @@ static void step(struct nh_builder *b, const nh_val *before, int first_rec, cons
         if (i < n)
             g->values[after[i]].watched = true;
     }
+    if (s->raw >= 0 && b->config->dump)
+        g->values[s->raw].watched = true;
     b->raw = -1, b->n_added = 0;
 }
 
@@ -218,6 +220,7 @@ int nh_graph_build(struct nh_graph **out, const struct nh_config *config, int ba
     g->logits = nh_put_linear(&b, y, table, NULL, NH_SITE_LOGITS, NH_ROLE_LOGITS);
     if (config->softcap > 0)
         g->logits = nh_put_activate(&b, g->logits, NH_ACT_SOFTCAP, NH_SITE_SOFTCAP, NH_ROLE_LOGITS);
+    g->values[g->logits].watched = config->dump != NULL;
     g->nll = nh_graph_value(g, 1, nh_graph_site(g, b.layer, b.sublayer, NH_SITE_LOSS, NH_ROLE_LOSS), NH_ROLE_LOSS);
     struct nh_rec *loss = nh_graph_rec(g, NH_OP_XENT, g->nll);
     loss->in[0] = g->logits, loss->u.xent.z_loss = config->z_loss;
