@@ -463,7 +463,7 @@ static void check_gains(const struct nh_hf *hf, const struct nh_graph *g, FILE *
         n += p->cols;
         free(gain);
     }
-    if (n > 0 && fabs(sum / n) < 0.1)
+    if (n > 0 && sum / n < 0.2)
         fprintf(notes, "harness: the mean gain of all norms is %.2g: they may hold w of 1 + w, which --gain-form 1+w multiplies by\n",
                 sum / n);
 }
