@@ -41,6 +41,10 @@ static int begin(struct nh_run *run)
     if (c->window >= c->seq && nh_options_given(&run->options, "window"))
         return nh_fail(NH_USAGE, "--window %d has no effect on sequences of %d tokens; leave it out or take a smaller one", c->window,
                        c->seq);
+    if (run->options.checkpoint)
+        status = nh_hf_bind(run->options.checkpoint, c, &c->weights, stderr);
+    if (status)
+        return status;
     request = (struct nh_data_request){.seq = c->seq, .batch = c->batch, .vocab = c->vocab, .seed = c->data_seed,
                                        .image_grid = c->image_grid, .image_levels = c->image_levels, .held_out = true};
     if (c->train.steps && run->data->source->holds_out)
@@ -50,7 +54,9 @@ static int begin(struct nh_run *run)
     if (status)
         return status;
     char extra[64];
-    snprintf(extra, sizeof extra, "%016llx/%d", (unsigned long long)run->data->digest, NH_NUMERICS_VERSION);
+    int n = snprintf(extra, sizeof extra, "%016llx/%d", (unsigned long long)run->data->digest, NH_NUMERICS_VERSION);
+    if (run->options.checkpoint)
+        snprintf(extra + n, sizeof extra - (size_t)n, "/%016llx", (unsigned long long)nh_hf_digest(run->options.checkpoint));
     nh_options_hash(&run->options, extra, run->id);
     if (c->out)
         run->dir = strdup(c->out);
@@ -140,6 +146,8 @@ static int look(struct nh_run *run, bool *finished)
     if (!status)
         status = nh_measure(run);
     run->status = judge(run);
+    if (!status && run->options.config.dump)
+        status = nh_dump(run);
     nh_stage("");
     if (!status)
         status = nh_record_open(run, NULL, finished);
@@ -163,7 +171,7 @@ static int where_to_start(const struct nh_run *run, bool *finished, bool *resume
     const struct nh_config *c = &run->options.config;
     enum nh_found found = NH_FOUND_NOTHING;
     int status = c->force ? NH_OK : nh_record_find(run, &found);
-    *finished = found == NH_FOUND_FINISHED;
+    *finished = found == NH_FOUND_FINISHED && !c->dump; /* its tensors are not there */
     *resume = found == NH_FOUND_BROKEN_OFF && c->train.resume;
     if (!status && found == NH_FOUND_BROKEN_OFF && !c->train.resume)
         status = nh_fail(NH_USAGE, "%s holds this run, broken off; --resume goes on from its checkpoint, --force starts anew", run->dir);
@@ -214,6 +222,7 @@ int nh_cmd_run(int argc, char **argv)
     nh_trainer_destroy(&run.trainer);
     nh_model_destroy(&run.model), nh_model_destroy(&run.shadow), nh_model_destroy(&run.wide);
     nh_data_close(run.data), nh_data_close(run.held_out);
+    nh_options_free(&run.options);
     free(run.rows.cells), free(run.rows.measured), free(run.rows.spectrum), free(run.rms_theory), free(run.dir);
     if (run.signal) { /* all is safe: end as the signal asked for, so that a shell's loop ends too */
         fflush(NULL);

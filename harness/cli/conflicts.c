@@ -351,6 +351,16 @@ static int tied_head(const struct nh_options *o)
                              "--tie out", f[NH_ROLE_EMBEDDING].name, f[NH_ROLE_WEIGHT].name);
 }
 
+static int dump(const struct nh_options *o)
+{
+    const struct nh_config *c = &o->config;
+    if (c->dump && c->train.steps)
+        return nh_fail(NH_USAGE, "--dump shows one batch before any training; leave out --steps");
+    if (c->dump && c->cotangent_random)
+        return nh_fail(NH_USAGE, "--dump has the gradients of the loss; leave out --cotangent random");
+    return NH_OK;
+}
+
 /* Roles that have an option of their own. */
 static int roles(const struct nh_options *o)
 {
@@ -368,7 +378,7 @@ int nh_options_conflicts(const struct nh_options *o)
         norms,          qk_norm,    post_gain, images,   cotangent,          jacobian,
         pattern,        experts,
         relax,          norm_relax, roles,     scaler,   training_cotangent,
-        resume,         warmup,     probe_every, tied_head,
+        resume,         warmup,     probe_every, tied_head,          dump,
     };
     int status = NH_OK;
     for (size_t i = 0; !status && i < sizeof checks / sizeof *checks; i++)

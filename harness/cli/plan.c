@@ -34,7 +34,7 @@ bool nh_run_needs_law(const struct nh_config *c)
     bool asked = false;
     for (int i = 0; nh_probes[i]; i++)
         asked |= (c->probes >> i & 1) && nh_probes[i]->needs_law;
-    return asked && c->layout->law_term && !c->weights;
+    return asked && c->layout->law_term && !c->weights; /* it is of the start */
 }
 
 /** Multiply-adds times 2 per second of single-threaded products, from a short trial. */

@@ -137,6 +137,11 @@ int nh_checkpoint_write(struct nh_run *run);
 /** Reads them back, and the lengths of the tables. NH_FAILED where the file is broken or of another run. */
 int nh_checkpoint_read(struct nh_run *run, long long bytes[NH_TABLE_COUNT]);
 
+/* dump.c */
+
+/** Writes the tensors of the passes that have just run to --dump. */
+int nh_dump(const struct nh_run *run);
+
 /* report.c */
 
 /** The short table on stdout. */

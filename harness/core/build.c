@@ -140,6 +140,8 @@ static void step(struct nh_builder *b, const nh_val *before, int first_rec, cons
         if (i < n)
             g->values[after[i]].watched = true;
     }
+    if (s->raw >= 0 && b->config->dump)
+        g->values[s->raw].watched = true;
     b->raw = -1, b->n_added = 0;
 }
 
@@ -201,6 +203,7 @@ static void head(struct nh_builder *b, nh_val x, int weight)
         r->in[0] = x, r->par[0] = weight, r->u.linear.row0 = c0;
         if (c->softcap > 0)
             g->logits = nh_put_activate(b, g->logits, NH_ACT_SOFTCAP, NH_SITE_SOFTCAP, NH_ROLE_LOGITS);
+        g->values[g->logits].watched = c->dump != NULL;
         nh_val before = g->nll;
         g->nll = nh_put_value(b, part ? 3 : 1, NH_SITE_LOSS, NH_ROLE_LOSS);
         r = nh_graph_rec(g, NH_OP_XENT, g->nll);

@@ -38,7 +38,7 @@ struct nh_value {
     int rec; /**< the operation that makes it; of a view: of its base */
     int site;
     enum nh_role role;
-    bool watched; /**< a stream boundary: its gradient is kept for the probes */
+    bool watched; /**< its gradient is kept: a stream boundary, for the probes; with --dump branches and logits too */
 };
 
 /** Rows of a parameter that have a start of their own (q, k and v of one product). */

@@ -86,6 +86,8 @@ static int set_weights(struct nh_model *m, const struct nh_config *config, const
         else
             start_values(config, p, p->role == NH_ROLE_EMBEDDING ? factor : 1, w);
         m->core->set_param(m->exec, i, w);
+        if (source && source->done)
+            source->done(source->arg, p, 0, param_size(p));
         free(w);
     }
     return NH_OK;

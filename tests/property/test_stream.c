@@ -63,7 +63,7 @@ START_TEST(streamed_pass_has_the_same_bits)
     struct kept kept = {zeros((size_t)drawn.graph->n_params, sizeof *kept.numbers), drawn.graph};
     for (int p = 0; p < drawn.graph->n_params; p++)
         kept.numbers[p] = param_of(&drawn, p);
-    const struct nh_weight_source source = {&kept, read_kept};
+    const struct nh_weight_source source = {.arg = &kept, .read = read_kept};
     c.weights = &source;
     struct nh_model whole = model_of(&c, false);
     static struct seen a, b;
