@@ -175,6 +175,16 @@ static void set_keys(const struct nh_run *run, struct nh_writer *w, int step)
     nh_writer_keys(w, &keys);
 }
 
+/** Whether all tables of a checkpoint are there. */
+static int check_tables(const struct nh_run *run, const long long bytes[NH_TABLE_COUNT])
+{
+    int status = NH_OK;
+    for (int t = 0; t < NH_TABLE_COUNT && !status; t++)
+        if (bytes[t])
+            status = nh_writer_check(run->dir, (enum nh_table)t, bytes[t]);
+    return status;
+}
+
 /** The tables of a checkpoint, cut to where they were. */
 static int reopen(struct nh_run *run, const long long bytes[NH_TABLE_COUNT])
 {
@@ -207,7 +217,9 @@ int nh_record_open(struct nh_run *run, const long long bytes[NH_TABLE_COUNT], bo
     *finished = found == NH_FOUND_FINISHED;
     if (status || *finished)
         return status;
-    status = take_away(run, "run.json");
+    status = bytes ? check_tables(run, bytes) : NH_OK; /* before anything is changed */
+    if (!status)
+        status = take_away(run, "run.json");
     if (!status)
         status = bytes ? reopen(run, bytes) : clear(run);
     return status;

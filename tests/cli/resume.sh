@@ -289,15 +289,26 @@ spoilt_tables() {
     for table in steps layers sites; do
         rm -rf broken
         cp -r broken_off broken && rm "broken/$table.csv.part" || return
-        refused 1 "$table.csv" "${main[@]}" --out broken --resume || return
+        unchanged refused 1 "$table.csv" "${main[@]}" --out broken --resume || return
         echo 'run,label' >"broken/$table.csv.part"
-        refused 1 "$table.csv" "${main[@]}" --out broken --resume || return
+        unchanged refused 1 "$table.csv" "${main[@]}" --out broken --resume || return
         head -c 2000 "broken_off/$table.csv.part" | tr '\n' ' ' >"broken/$table.csv.part"
-        refused 1 "$table.csv" "${main[@]}" --out broken --resume || return
+        unchanged refused 1 "$table.csv" "${main[@]}" --out broken --resume || return
         cp "broken_off/$table.csv.part" broken/ && run 0 "${main[@]}" --out broken --resume && same broken straight || return
     done
 }
 check 'tables that are not those of the checkpoint' spoilt_tables
+
+# What else there is of the run stays.
+lost_table() {
+    local table
+    for table in steps layers sites; do
+        rm -rf broken
+        cp -r straight broken && rm "broken/$table.csv" || return
+        unchanged refused 1 "$table.csv" "${main[@]}" --out broken --resume || return
+    done
+}
+check 'a finished run that has lost a table' lost_table
 
 # ---- a full disk ----
 
