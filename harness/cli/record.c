@@ -77,21 +77,33 @@ static bool whole(const struct nh_run *run, const json_t *sizes)
     return sizes != NULL;
 }
 
-/** True where a CSV file in the folder is not what a killed run of this configuration may have left there. */
-static bool foreign(const struct nh_run *run, const char *name)
+/** True where a CSV file in the folder is not what a killed run of this configuration may have left there; a part may end
+ *  anywhere. */
+static bool foreign(const struct nh_run *run, const char *name, bool part)
 {
     char *path = nh_run_path(run, name), line[64] = "";
     struct stat st;
     FILE *f = stat(path, &st) == 0 && S_ISREG(st.st_mode) ? fopen(path, "re") : NULL;
-    bool other = f != NULL;
+    bool other = f && !part;
     free(path);
     while (f && fgets(line, sizeof line, f) && !strchr(line, '\n')) /* over the header */
         continue;
-    if (f && fgets(line, sizeof line, f))
-        other = strncmp(line, run->id, strlen(run->id)) != 0;
+    if (f && fgets(line, sizeof line, f)) {
+        size_t n = strlen(run->id);
+        other = strncmp(line, run->id, part && strlen(line) < n ? strlen(line) : n) != 0;
+    }
     if (f)
         fclose(f);
     return other;
+}
+
+/** What has a file's name or, of a run that was killed, that of its part. */
+static int refuse_foreign(const struct nh_run *run, const char *name)
+{
+    char part[32];
+    snprintf(part, sizeof part, "%s.part", name);
+    const char *found = foreign(run, name, false) ? name : foreign(run, part, true) ? part : NULL;
+    return found ? nh_fail(NH_USAGE, "%s/%s is not of this run; choose another --out, or --force to replace it", run->dir, found) : NH_OK;
 }
 
 static int other_run(const struct nh_run *run, const char *id)
@@ -128,9 +140,7 @@ int nh_record_find(const struct nh_run *run, enum nh_found *found)
     int status = id && strcmp(id, run->id) != 0 ? other_run(run, id) : NH_OK;
     *found = id && !status && !interrupted && whole(run, json_object_get(j, "files")) ? NH_FOUND_FINISHED : NH_FOUND_NOTHING;
     for (int i = 0; nh_run_files[i] && !status && !id; i++)
-        if (foreign(run, nh_run_files[i]))
-            status = nh_fail(NH_USAGE, "%s/%s is not of this run; choose another --out, or --force to replace it", run->dir,
-                             nh_run_files[i]);
+        status = refuse_foreign(run, nh_run_files[i]);
     if (!status && *found == NH_FOUND_NOTHING)
         status = find_checkpoint(run, found);
     json_decref(j);
@@ -205,8 +215,9 @@ int nh_record_open(struct nh_run *run, const long long bytes[NH_TABLE_COUNT], bo
     if (!run->record)
         return nh_fail(NH_FAILED, "out of memory");
     run->record->lock = open(run->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    /* who has only looked waits for the other one to write the same; who trains would wait for hours */
-    if (run->record->lock < 0 || flock(run->record->lock, trains ? LOCK_EX | LOCK_NB : LOCK_EX)) {
+    /* who has only looked waits for the other one to write the same; one of them that trains would be waited for for hours */
+    bool patient = !trains && nh_run_file_size(run, "steps.csv.part") < 0;
+    if (run->record->lock < 0 || flock(run->record->lock, patient ? LOCK_EX : LOCK_EX | LOCK_NB)) {
         if (errno == EWOULDBLOCK)
             return nh_fail(NH_FAILED, "another process is at work in %s; wait for it or choose another --out", run->dir);
         return nh_fail(NH_FAILED, "%s: %s; choose another --out", run->dir, strerror(errno));

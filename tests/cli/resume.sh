@@ -218,6 +218,17 @@ foreign() {
 }
 check 'the checkpoint of another run' foreign
 
+# What a run without a checkpoint has left when it was killed: its own is written anew, that of others is not.
+foreign_part() {
+    rm -rf broken broken_off
+    broken broken_off && mkdir broken && cp broken_off/steps.csv.part broken/ || return
+    unchanged refused 2 'broken/steps.csv.part is not of this run' "${main[@]}" --seed 1 --out broken || return
+    unchanged refused 2 'broken/steps.csv.part is not of this run' "${small[@]}" --out broken || return
+    head -c $(($(head -n 1 broken_off/steps.csv.part | wc -c) + 3)) broken_off/steps.csv.part >broken/steps.csv.part
+    run 0 "${main[@]}" --out broken && same broken straight
+}
+check 'half a table of another run' foreign_part
+
 # spoil: writes spoilt versions of broken_off/checkpoint.safetensors into the folder spoilt; its standard input is the body of a
 # loop in Python over pieces of the file: length of the header, header, numbers.
 spoil() {
