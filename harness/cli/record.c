@@ -66,7 +66,7 @@ static json_t *load_json(const struct nh_run *run)
     return j;
 }
 
-/** True where no file is missing or shorter than run.json tells. */
+/** True where no file is missing or shorter than run.json tells; each run has a config.csv. */
 static bool whole(const struct nh_run *run, const json_t *sizes)
 {
     for (int i = 0; nh_run_files[i]; i++) {
@@ -74,7 +74,7 @@ static bool whole(const struct nh_run *run, const json_t *sizes)
         if (size && nh_run_file_size(run, nh_run_files[i]) < json_integer_value(size))
             return false;
     }
-    return sizes != NULL;
+    return json_object_get(sizes, "config.csv") != NULL;
 }
 
 /** True where a CSV file in the folder is not what a killed run of this configuration may have left there; a part may end
@@ -97,13 +97,14 @@ static bool foreign(const struct nh_run *run, const char *name, bool part)
     return other;
 }
 
-/** What has a file's name or, of a run that was killed, that of its part. */
-static int refuse_foreign(const struct nh_run *run, const char *name)
+/** part: of a run that was killed. */
+static int refuse_foreign(const struct nh_run *run, const char *name, bool part)
 {
-    char part[32];
-    snprintf(part, sizeof part, "%s.part", name);
-    const char *found = foreign(run, name, false) ? name : foreign(run, part, true) ? part : NULL;
-    return found ? nh_fail(NH_USAGE, "%s/%s is not of this run; choose another --out, or --force to replace it", run->dir, found) : NH_OK;
+    char file[32];
+    snprintf(file, sizeof file, "%s%s", name, part ? ".part" : "");
+    return foreign(run, file, part) ? nh_fail(NH_USAGE, "%s/%s is not of this run; choose another --out, or --force to replace it",
+                                              run->dir, file)
+                                    : NH_OK;
 }
 
 static int other_run(const struct nh_run *run, const char *id)
@@ -140,9 +141,11 @@ int nh_record_find(const struct nh_run *run, enum nh_found *found)
     int status = id && strcmp(id, run->id) != 0 ? other_run(run, id) : NH_OK;
     *found = id && !status && !interrupted && whole(run, json_object_get(j, "files")) ? NH_FOUND_FINISHED : NH_FOUND_NOTHING;
     for (int i = 0; nh_run_files[i] && !status && !id; i++)
-        status = refuse_foreign(run, nh_run_files[i]);
+        status = refuse_foreign(run, nh_run_files[i], false);
     if (!status && *found == NH_FOUND_NOTHING)
         status = find_checkpoint(run, found);
+    for (int i = 0; nh_run_files[i] && !status && !id && *found == NH_FOUND_NOTHING; i++)
+        status = refuse_foreign(run, nh_run_files[i], true);
     json_decref(j);
     return status;
 }

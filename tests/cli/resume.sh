@@ -310,6 +310,13 @@ spoilt_tables() {
 }
 check 'tables that are not those of the checkpoint' spoilt_tables
 
+no_files_told() {
+    rm -rf broken
+    broken broken && echo "{\"run\": \"$(field straight run)\", \"status\": \"ok\", \"files\": {}}" >broken/run.json || return
+    run 0 "${main[@]}" --out broken --resume && same broken straight
+}
+check 'a run.json that tells of no files is not that of a finished run' no_files_told
+
 # What else there is of the run stays.
 lost_table() {
     local table
