@@ -20,8 +20,9 @@ struct nh_pos {
 /** The matrices of a branch, for weight_gain. */
 enum nh_weight { NH_W_Q, NH_W_K, NH_W_V, NH_W_O, NH_W_IN, NH_W_GATE, NH_W_OUT };
 
-/** The places of a norm. N1: on the branch's input. N2: on its output, before the add. OUTER: on the sum. FINAL: before the head. */
-enum nh_norm_slot { NH_N1, NH_N2, NH_OUTER, NH_FINAL };
+/** The places of a norm. N1: on the branch's input. SECOND: on the second stream, before it joins that input. N2: on the branch's
+ *  output, before the add. OUTER: on the sum. FINAL: before the head. */
+enum nh_norm_slot { NH_N1, NH_SECOND, NH_N2, NH_OUTER, NH_FINAL };
 
 /** A knob of a layout's own, set by --set NAME=VALUE: a number, or one of some words, whose index is the value. */
 struct nh_knob {
@@ -53,6 +54,7 @@ struct nh_law_term {
     bool norm_out;    /**< what the last matrix reads is normed: v is that matrix's gain squared */
     bool norm_skip;   /**< the stream is normed before branch and skip */
     bool same_input;  /**< reads what the sublayer before it has read */
+    bool with_second; /**< reads, or norms and reads, the stream plus the norm of the second one */
     double second;    /**< factor on the branch where it is added to the second stream */
 };
 
@@ -96,8 +98,12 @@ nh_val nh_add(struct nh_builder *b, nh_val x, nh_val f);
 nh_val nh_add_scaled(struct nh_builder *b, double skip, nh_val x, nh_val f);
 /** a + f before it is added to the stream. */
 nh_val nh_join(struct nh_builder *b, nh_val a, nh_val f);
+/** x + y, what a branch reads. */
+nh_val nh_read_both(struct nh_builder *b, nh_val x, nh_val y);
 /** c x, c a constant, behind the norm on a branch's input. */
 nh_val nh_scale(struct nh_builder *b, nh_val x, double c);
+/** c f, c a constant, on a branch's output. */
+nh_val nh_scale_branch(struct nh_builder *b, nh_val f, double c);
 /** g f with a trained gain on a branch's output: one number, or one a channel. */
 nh_val nh_gain(struct nh_builder *b, nh_val f, bool per_channel, double start);
 /** x - silu(a) stopgrad(x) with a trained number a, behind a residual add. */

@@ -76,7 +76,7 @@ static void estimate(const struct nh_run *run, const struct nh_graph *g, double 
 /** Bytes that probes and the law take beside the model. */
 static double probe_memory(const struct nh_config *c, const struct nh_graph *g)
 {
-    enum { LAW_MATRICES = 8 };
+    enum { LAW_MATRICES = 10 };
     double bytes = nh_run_needs_law(c) ? LAW_MATRICES * sizeof(double) * (double)g->seq * g->seq : 0;
     for (int i = 0; nh_probes[i]; i++)
         if (c->probes >> i & 1 && nh_probes[i]->memory)

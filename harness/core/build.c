@@ -119,6 +119,7 @@ nh_val nh_norm(struct nh_builder *b, enum nh_norm_slot slot, nh_val x, double ga
         enum nh_site_name site;
     } places[] = {
         [NH_N1] = {"norm_pre", NH_SITE_NORM_PRE},
+        [NH_SECOND] = {"norm_second", NH_SITE_NORM_PRE},
         [NH_N2] = {"norm_post", NH_SITE_NORM_POST},
         [NH_OUTER] = {"norm_post", NH_SITE_NORM_POST},
         [NH_FINAL] = {"norm_final", NH_SITE_NORM_FINAL},
@@ -163,9 +164,19 @@ nh_val nh_join(struct nh_builder *b, nh_val a, nh_val f)
     return axpby(b, 1, a, 1, f, NH_SITE_BRANCH, NH_ROLE_ACTIVATION);
 }
 
+nh_val nh_read_both(struct nh_builder *b, nh_val x, nh_val y)
+{
+    return axpby(b, 1, x, 1, y, NH_SITE_BRANCH_IN, NH_ROLE_ACTIVATION);
+}
+
 nh_val nh_scale(struct nh_builder *b, nh_val x, double c)
 {
     return axpby(b, c, x, 0, -1, NH_SITE_NORM_SCALE, NH_ROLE_NORM_OUT);
+}
+
+nh_val nh_scale_branch(struct nh_builder *b, nh_val f, double c)
+{
+    return axpby(b, c, f, 0, -1, NH_SITE_BRANCH, NH_ROLE_ACTIVATION);
 }
 
 /** One trained factor for every `width` columns. */

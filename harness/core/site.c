@@ -5,7 +5,7 @@
 #include <stddef.h>
 
 const char *const nh_site_names[] = {
-    [NH_SITE_EMBED] = "embed",       [NH_SITE_NORM_PRE] = "norm_pre", [NH_SITE_NORM_SCALE] = "norm_scale", [NH_SITE_HEAD_SCALE] = "head_scale", [NH_SITE_NORM_INNER] = "norm_inner", [NH_SITE_BRANCH] = "branch", [NH_SITE_SHRINK] = "shrink", [NH_SITE_QKV] = "qkv",
+    [NH_SITE_EMBED] = "embed",       [NH_SITE_NORM_PRE] = "norm_pre", [NH_SITE_NORM_SCALE] = "norm_scale", [NH_SITE_BRANCH_IN] = "branch_in", [NH_SITE_HEAD_SCALE] = "head_scale", [NH_SITE_NORM_INNER] = "norm_inner", [NH_SITE_BRANCH] = "branch", [NH_SITE_SHRINK] = "shrink", [NH_SITE_QKV] = "qkv",
     [NH_SITE_QK_NORM] = "qk_norm",   [NH_SITE_ROPE] = "rope",         [NH_SITE_Q_SCALE] = "q_scale",
     [NH_SITE_QK] = "qk",             [NH_SITE_SCORES] = "scores",     [NH_SITE_PROBS] = "probs",
     [NH_SITE_ATTN_V] = "attn_v",     [NH_SITE_ATTN_OUT] = "attn_out", [NH_SITE_FFN_IN] = "ffn_in",
@@ -20,11 +20,12 @@ const char *const nh_site_helps[] = {
     [NH_SITE_EMBED] = "embedding output: token row, times the embedding scale, plus the position row",
     [NH_SITE_NORM_RELAX] = "a norm's input divided by c = max|x| / C over the whole tensor, with --ln-relax=C",
     [NH_SITE_NORM_IN] = "a norm's input, where the role norm-in has a format that it comes not in",
-    [NH_SITE_NORM_PRE] = "output of the norm on a branch's input",
+    [NH_SITE_NORM_PRE] = "output of the norm on a branch's input, or on the second stream before it joins that input",
     [NH_SITE_NORM_SCALE] = "output of the norm on a branch's input times a constant of the layout",
+    [NH_SITE_BRANCH_IN] = "the stream plus the norm of the second one, what a branch reads",
     [NH_SITE_HEAD_SCALE] = "each head's output times its trained factor",
     [NH_SITE_NORM_INNER] = "output of a norm inside a branch: on values, or before the last matrix",
-    [NH_SITE_BRANCH] = "a branch's output times a trained gain, or the sum of two branches, before the residual add",
+    [NH_SITE_BRANCH] = "a branch's output times a factor, or the sum of two branches, before the residual add",
     [NH_SITE_SHRINK] = "the stream behind the add, shrunk by a trained factor",
     [NH_SITE_QKV] = "queries, keys and values behind their projections",
     [NH_SITE_QK_NORM] = "queries and keys behind QK-norm",

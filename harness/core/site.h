@@ -12,6 +12,7 @@ enum nh_site_name {
     NH_SITE_NORM_IN,
     NH_SITE_NORM_PRE,
     NH_SITE_NORM_SCALE,
+    NH_SITE_BRANCH_IN,
     NH_SITE_QKV,
     NH_SITE_QK_NORM,
     NH_SITE_ROPE,

@@ -141,12 +141,15 @@ END_TEST
 /* ---- the law ---- */
 
 /** One depth, some seeds, both streams, behind the last sublayer and the one before: a wrong term is off by more than
- *  narrow models are. */
+ *  narrow models are. Where a branch reads two streams at once, un-normed, its scores would be beyond the law of
+ *  attention (docs/laws.md, section 5): there attention is uniform. */
 START_TEST(law_of_another_layout)
 {
     enum { FEW = 5 };
     struct nh_config c =
         layout_config(_i, "--depth 8 --width 64 --seq 16 --batch 4 --pos nope --eps 1e-8 --embed-rms 1 --threads 2");
+    const struct nh_law_term first = term_of(&c, &(struct nh_step){.layer = 1, .sublayer = NH_SUB_ATTN});
+    c.qk_zero = first.with_second && !first.pre_norm;
     for (int i = 0; i < 2 * c.layout->n_streams; i++) {
         struct nh_law_check x;
         must(nh_check_law(&c, FEW, i % 2, i / 2, &x));
@@ -167,6 +170,8 @@ START_TEST(law_by_hand)
     const double product =
         0.5 + 1 / (2 * M_PI); /* parallel: behind layer 1, of the two tokens; the FFN reads cosine 0 */
     const double cosine = product / sqrt(2.5 * 2);
+    /* siamese: behind attention x and y have mean squares 8.5 and 13 of one token, 6.25 and 8.5 of the other */
+    const double half = M_SQRT1_2, joint = 2 + (4 + 9 * half) / sqrt(8.5 * 13) + (4 + 4.5 * half) / sqrt(6.25 * 8.5);
     const struct {
         const char *words;
         double r0, q[4], second[4];
@@ -183,6 +188,9 @@ START_TEST(law_by_hand)
         {"--layout normformer --depth 1", 2, {5, 6}, {0}},
         /* the first branch reads the stream as it is embedded, the second one its norm */
         {"--layout residual --depth 1", 2, {1, 1}, {4 + 3, 4 + 3 + 0.5}},
+        /* the first branch reads 1.5 times what is embedded, of mean square 9 */
+        {"--layout siamese --depth 1", 2, {1, 1}, {4 + 6.75, 4 + 6.75 + joint / 2}},
+        {"--layout siamese --depth 1 --set input-norm=on", 2, {1, 1}, {4 + 0.75, 4 + 0.75 + 0.5}},
         {"--layout layerscale --depth 1 --set lam=0.5", 2, {4 + 0.75 / 4, 4 + 1.25 / 4}, {0}},
     };
     for (int i = 0; i < COUNT(cases); i++) {

@@ -332,8 +332,18 @@ static void check_sublayer(const struct nh_model *m, const struct nh_config *c, 
         double *y = normed(x, rows, cols, 1, c->eps);
         free(x), x = y;
     }
+    double *read = copy_of(x, n);
+    if (t.with_second) {
+        double *y = value_of(m, s->before[1]), *ny = normed(y, rows, cols, 1, c->eps);
+        combine(read, 1, ny, 1, n);
+        free(y), free(ny);
+    }
+    if (t.pre_norm) {
+        double *y = normed(read, rows, cols, t.in_scale, c->eps);
+        free(read), read = y;
+    }
     const struct nh_rec *in = product(g, s, attention ? NH_SITE_QKV : NH_SITE_FFN_IN);
-    assert_close(m, in->in[0], t.pre_norm ? normed(x, rows, cols, t.in_scale, c->eps) : copy_of(x, n), "input", k);
+    assert_close(m, in->in[0], read, "input", k);
     const struct nh_rec *out = product(g, s, attention ? NH_SITE_ATTN_OUT : NH_SITE_FFN_OUT);
     ck_assert_int_eq(all_of_rms_1(m, out->in[0], g->values[out->in[0]].cols, 1), t.norm_out);
     if (attention) {
@@ -374,6 +384,9 @@ static const char *const settings[] = {
     "--layout respost --set gain=0.7",
     "--layout layerscale --set lam=0.3",
     "--layout pangu --set c-attn=2 --set c-mlp=0.5",
+    "--layout keel --set a=3",
+    "--layout siamese --set scale=none",
+    "--layout siamese --set scale=2l --set input-norm=on",
 };
 
 START_TEST(law_term_of_another_equation)
@@ -501,7 +514,8 @@ START_TEST(outer_norm_leaves_the_stream)
             }
         nh_model_destroy(&m);
     }
-    ck_assert_int_ge(found, 4 * 24 + 12 + 6); /* post, deepnorm, deepnorm-glm, residual; b2t; a quarter of mix-ln */
+    /* post, deepnorm, deepnorm-glm, keel, residual, siamese; b2t; a quarter of mix-ln */
+    ck_assert_int_ge(found, 6 * 24 + 12 + 6);
 }
 END_TEST
 
@@ -521,6 +535,7 @@ static const struct {
     {"--layout respost", 2, 1, 2},
     {"--layout deepnorm", 2, 0, 0},
     {"--layout deepnorm-glm", 2, 0, 0},
+    {"--layout keel", 4, 0, 0},
     {"--layout lns", 2, 1, 0},
     {"--layout lns-gain", 2, 1, 0},
     {"--layout mix-ln", 2, 1, 0},
@@ -534,10 +549,12 @@ static const struct {
     {"--layout gpas", 2, 1, 0},
     {"--layout parallel", 1, 1, 0},
     {"--layout residual", 2, 1, 0},
+    {"--layout siamese", 4, 1, 0},
     {"--layout no-norm", 0, 0, 0},
     {"--layout hybridnorm --set star=on", 4, 2, 0}, /* one more in layer 1 */
     {"--layout parallel --set norms=2", 2, 1, 0},
     {"--layout respost --set cosine=off", 2, 1, 0},
+    {"--layout siamese --set input-norm=on", 6, 1, 0},
 };
 
 /** True for a layout of this table. Tests that know constants by heart are about these; a new one joins them by a row.
@@ -737,7 +754,7 @@ END_TEST
 static const struct {
     const char *layout;
     double weights, skip;
-} constants[] = {{"deepnorm", 0.3194716, 2.2133638}, {"deepnorm-glm", 0.2041241, 4.8989795}, {"subln", 1.7827087, 1}};
+} constants[] = {{"deepnorm", 0.3194716, 2.2133638}, {"deepnorm-glm", 0.2041241, 4.8989795}, {"keel", 1, 24}, {"subln", 1.7827087, 1}};
 
 static double deviation(const double *w, size_t n)
 {
