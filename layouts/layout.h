@@ -71,6 +71,9 @@ struct nh_layout {
     const struct nh_knob *knobs; /**< closed by a NULL name, or NULL */
     /** Factor on the start weights; NULL = 1 everywhere. */
     double (*weight_gain)(enum nh_weight weight, const struct nh_pos *pos, const double *knobs);
+    /** Start of nh_skip_gain from the sum of the variances of what the sublayers before add to the first stream. They are measured
+     *  once, when the model is made: in a forward pass of its fp64 twin on the same batch, every nh_skip_gain at 1. */
+    double (*skip_start)(double variances);
     int n_streams; /**< residual streams, all starting as the embedding: 1 or 2 */
     /** The equation of one sublayer: reads and replaces the streams. Or ... */
     void (*sublayer)(struct nh_builder *b, const struct nh_pos *pos, const double *knobs, nh_val *x);
@@ -106,6 +109,8 @@ nh_val nh_scale(struct nh_builder *b, nh_val x, double c);
 nh_val nh_scale_branch(struct nh_builder *b, nh_val f, double c);
 /** g f with a trained gain on a branch's output: one number, or one a channel. */
 nh_val nh_gain(struct nh_builder *b, nh_val f, bool per_channel, double start);
+/** w x with a trained vector w on the stream, before a residual add; starts as skip_start says. */
+nh_val nh_skip_gain(struct nh_builder *b, nh_val x);
 /** x - silu(a) stopgrad(x) with a trained number a, behind a residual add. */
 nh_val nh_shrink(struct nh_builder *b, nh_val x, double start);
 /** Inside a block hook: what follows belongs to this sublayer (or again to the block). */

@@ -103,6 +103,7 @@ static const struct law_row {
     {"post", "--layout post", {60}, 1, 1e-4, exact, 0, 0},
     {"deepnorm", "--layout deepnorm", {60}, 1, 1e-4, exact, 0, 0},
     {"keel", "--layout keel", {60}, 1, 1e-4, exact, 0, 0},
+    {"admin", "--layout admin", {60}, 1, 1e-4, exact, 0, 0},
     {"b2t", "--layout b2t", {60}, 1, 1e-4, exact, 0, 0},
     {"layerscale, lam 0.1", "--layout layerscale --set lam=0.1", {60}, 1, 0.08, alike, 0, 0},
     {"parallel", "--layout parallel", {60}, 1, 0.08, alike, 0, 0},

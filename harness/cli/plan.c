@@ -95,9 +95,10 @@ int nh_run_plan(const struct nh_run *run)
     double need = 0, have = (double)nh_memory_available();
     if (!status)
         need = (double)nh_model_memory(g, c->threads, run->backward) + probe_memory(c, g);
-    if (!status && nh_run_needs(c, true)) {
+    if (!status && (nh_run_needs(c, true) || c->layout->skip_start)) {
         status = nh_graph_build(&t, &twin, c->batch, c->seq, c->vocab);
-        need += status ? 0 : (double)nh_model_memory(t, c->threads, false);
+        double more = status ? 0 : (double)nh_model_memory(t, c->threads, false);
+        need = nh_run_needs(c, true) ? need + more : fmax(need, more); /* a twin for the start alone is gone before the model is there */
     }
     for (int i = 0; nh_probes[i] && !status; i++)
         if (c->probes >> i & 1 && nh_probes[i]->refuse)

@@ -180,10 +180,10 @@ nh_val nh_scale_branch(struct nh_builder *b, nh_val f, double c)
 }
 
 /** One trained factor for every `width` columns. */
-static nh_val gain(struct nh_builder *b, nh_val x, int width, double start, const char *name, enum nh_site_name where)
+static nh_val gain(struct nh_builder *b, nh_val x, int width, double start, const char *name, enum nh_site_name where, enum nh_role role)
 {
     int cols = cols_of(b, x);
-    nh_val y = value(b, cols, where, NH_ROLE_ACTIVATION);
+    nh_val y = value(b, cols, where, role);
     int p = constant(b, name, cols / width, start, NH_ROLE_NORM_OUT, where);
     struct nh_rec *r = nh_graph_rec(b->g, NH_OP_GAIN, y);
     r->in[0] = x, r->par[0] = p, r->u.gain.width = width;
@@ -192,7 +192,15 @@ static nh_val gain(struct nh_builder *b, nh_val x, int width, double start, cons
 
 nh_val nh_gain(struct nh_builder *b, nh_val f, bool per_channel, double start)
 {
-    return gain(b, f, per_channel ? 1 : cols_of(b, f), start, b->sublayer == NH_SUB_ATTN ? "attn.gain" : "ffn.gain", NH_SITE_BRANCH);
+    return gain(b, f, per_channel ? 1 : cols_of(b, f), start, b->sublayer == NH_SUB_ATTN ? "attn.gain" : "ffn.gain", NH_SITE_BRANCH,
+                NH_ROLE_ACTIVATION);
+}
+
+nh_val nh_skip_gain(struct nh_builder *b, nh_val x)
+{
+    nh_val y = gain(b, x, 1, 1, b->sublayer == NH_SUB_ATTN ? "attn.skip" : "ffn.skip", NH_SITE_SKIP, NH_ROLE_RESIDUAL);
+    b->g->params[b->g->recs[b->g->values[y].rec].par[0]].profiled = true;
+    return y;
 }
 
 nh_val nh_shrink(struct nh_builder *b, nh_val x, double start)
@@ -261,7 +269,7 @@ static nh_val attention(struct nh_builder *b, nh_val x, const struct nh_inner *i
     r->u.sdpa.grad_stored = c->softmax_stored;
     r->u.sdpa.site_qk = site_qk, r->u.sdpa.site_scores = site_scores, r->u.sdpa.site_probs = site_probs;
     if (inner->scale_heads)
-        heads = gain(b, heads, dh, 1, "attn.heads", NH_SITE_HEAD_SCALE);
+        heads = gain(b, heads, dh, 1, "attn.heads", NH_SITE_HEAD_SCALE, NH_ROLE_ACTIVATION);
     if (inner->norm_out)
         heads = norm_over(b, heads, dq, false, 1, "attn.norm_out", NH_SITE_NORM_INNER);
     struct nh_part o = weight_part(b, NH_W_O);

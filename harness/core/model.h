@@ -12,7 +12,8 @@ struct nh_model {
 };
 
 /** Builds the model of a configuration for one batch of tokens (batch x seq, ids below vocab) and sets its start weights.
- *  gradients: backward() will be called. NH_USAGE: the configuration cannot be; NH_FAILED: memory. */
+ *  gradients: backward() will be called. Where the layout measures its start, the fp64 twin comes and goes before the model is
+ *  given its memory. NH_USAGE: the configuration cannot be; NH_FAILED: memory. */
 int nh_model_create(struct nh_model *m, const struct nh_config *config, int batch, int seq, int vocab, const int *tokens,
                     bool gradients);
 void nh_model_destroy(struct nh_model *m);

@@ -30,6 +30,7 @@ enum nh_site_name {
     NH_SITE_NORM_INNER,
     NH_SITE_NORM_POST,
     NH_SITE_BRANCH,
+    NH_SITE_SKIP,
     NH_SITE_RESIDUAL,
     NH_SITE_SHRINK,
     NH_SITE_NORM_FINAL,
