@@ -18,7 +18,7 @@ struct nh_pos {
 };
 
 /** The matrices of a branch, for weight_gain. */
-enum nh_weight { NH_W_Q, NH_W_K, NH_W_V, NH_W_O, NH_W_IN, NH_W_GATE, NH_W_OUT };
+enum nh_weight { NH_W_Q, NH_W_K, NH_W_V, NH_W_O, NH_W_IN, NH_W_GATE, NH_W_OUT, NH_W_ATTN_GATE };
 
 /** The places of a norm. N1: on the branch's input. SECOND: on the second stream, before it joins that input. N2: on the branch's
  *  output, before the add. OUTER: on the sum. FINAL: before the head. */

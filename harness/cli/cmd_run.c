@@ -38,7 +38,7 @@ static int begin(struct nh_run *run)
     if (status)
         return status;
     c->seq = run->data->seq, c->batch = run->data->batch, c->vocab = run->data->vocab;
-    if (c->window >= c->seq)
+    if (c->window >= c->seq && nh_options_given(&run->options, "window"))
         return nh_fail(NH_USAGE, "--window %d has no effect on sequences of %d tokens; leave it out or take a smaller one", c->window,
                        c->seq);
     request = (struct nh_data_request){.seq = c->seq, .batch = c->batch, .vocab = c->vocab, .seed = c->data_seed,

@@ -19,15 +19,22 @@ static bool has_attention(const struct nh_config *c)
     return c->branches & NH_BRANCHES_ATTN;
 }
 
+static bool rotates(const struct nh_config *c)
+{
+    return c->pos == NH_POS_ROPE || c->pos == NH_POS_INTERLEAVED;
+}
+
 static bool heads_fit(const struct nh_config *c, int heads)
 {
-    return c->width % heads == 0 && (c->pos != NH_POS_ROPE || c->width / heads % 2 == 0);
+    return c->width % heads == 0 && (!rotates(c) || c->width / heads % 2 == 0);
 }
 
 static int heads(const struct nh_options *o)
 {
     const struct nh_config *c = &o->config;
-    if (!has_attention(c) || heads_fit(c, c->heads))
+    if (has_attention(c) && c->head_dim % 2 != 0 && rotates(c))
+        return nh_fail(NH_USAGE, "--head-dim %d is odd, which rotation cannot pair; take an even one, or --pos nope", c->head_dim);
+    if (!has_attention(c) || c->head_dim || heads_fit(c, c->heads))
         return NH_OK;
     int fit = c->heads < c->width ? c->heads : c->width;
     while (fit > 1 && !heads_fit(c, fit))
@@ -37,7 +44,7 @@ static int heads(const struct nh_options *o)
         snprintf(problem, sizeof problem, "--heads %d does not divide --width %d", c->heads, c->width);
     else
         snprintf(problem, sizeof problem,
-                 "--heads %d at --width %d makes heads of %d values, which --pos rope cannot pair", c->heads, c->width,
+                 "--heads %d at --width %d makes heads of %d values, which rotation cannot pair", c->heads, c->width,
                  c->width / c->heads);
     if (heads_fit(c, fit))
         snprintf(remedy, sizeof remedy, "--heads %d would do", fit);
@@ -56,21 +63,24 @@ static int kv_heads(const struct nh_options *o)
                    fit);
 }
 
+/* The first of some options that the user gave; NULL = none of them. */
+static const char *first_given(const struct nh_options *o, const char *const *names, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (nh_options_given(o, names[i]))
+            return names[i];
+    return NULL;
+}
+
 static int attention_only(const struct nh_options *o)
 {
     const struct nh_config *c = &o->config;
     if (has_attention(c))
         return NH_OK;
-    const char *idle = c->qk_zero                            ? "qk-init 0"
-                       : c->qk_norm                          ? "qk-norm"
-                       : nh_options_given(o, "score-scale")  ? "score-scale"
-                       : nh_options_given(o, "pb-relax")     ? "pb-relax"
-                       : nh_options_given(o, "softmax-grad") ? "softmax-grad"
-                       : nh_options_given(o, "window")       ? "window"
-                       : nh_options_given(o, "heads")        ? "heads"
-                       : nh_options_given(o, "kv-heads")     ? "kv-heads"
-                       : nh_options_given(o, "theta")        ? "theta"
-                                                             : NULL;
+    static const char *const names[] = {"qk-norm", "score-scale", "pb-relax", "softmax-grad", "window", "heads", "kv-heads", "theta",
+                                        "head-dim", "theta-local", "rope-scaling", "pattern", "attn-gate", "query-scalar",
+                                        "score-softcap"};
+    const char *idle = c->qk_zero ? "qk-init 0" : first_given(o, names, sizeof names / sizeof *names);
     if (idle)
         return nh_fail(NH_USAGE, "--%s has no effect with --branches ffn, which has no attention; leave one out", idle);
     return NH_OK;
@@ -80,7 +90,8 @@ static int ffn_only(const struct nh_options *o)
 {
     if (o->config.branches & NH_BRANCHES_FFN)
         return NH_OK;
-    const char *idle = nh_options_given(o, "ffn") ? "ffn" : nh_options_given(o, "ffn-mult") ? "ffn-mult" : NULL;
+    static const char *const names[] = {"ffn", "ffn-mult", "experts"};
+    const char *idle = first_given(o, names, sizeof names / sizeof *names);
     if (idle)
         return nh_fail(NH_USAGE, "--%s has no effect with --branches attn, which has no FFN; leave one out", idle);
     return NH_OK;
@@ -102,9 +113,49 @@ static int hidden_width(const struct nh_options *o)
 
 static int rotation(const struct nh_options *o)
 {
-    if (o->config.pos == NH_POS_ROPE || !nh_options_given(o, "theta"))
-        return NH_OK;
-    return nh_fail(NH_USAGE, "--theta has no effect without rotation; leave it out or use --pos rope");
+    static const char *const names[] = {"theta", "theta-local", "rope-scaling"};
+    const struct nh_config *c = &o->config;
+    const char *idle = first_given(o, names, sizeof names / sizeof *names);
+    if (idle && !rotates(c))
+        return nh_fail(NH_USAGE, "--%s has no effect without rotation; leave it out or use --pos rope", idle);
+    if (c->pos == NH_POS_INTERLEAVED && nh_options_given(o, "rope-scaling"))
+        return nh_fail(NH_USAGE, "--rope-scaling has no effect with --pos interleaved, which rotates in local layers alone; leave one out");
+    if (c->pos == NH_POS_INTERLEAVED && nh_options_given(o, "theta-local") && nh_options_given(o, "theta"))
+        return nh_fail(NH_USAGE, "--theta has no effect beside --theta-local with --pos interleaved, which rotates in local layers alone; "
+                                 "leave one out");
+    return NH_OK;
+}
+
+/* Local and global layers. */
+static int pattern(const struct nh_options *o)
+{
+    const struct nh_config *c = &o->config;
+    int local = 0;
+    for (int l = 1; l <= c->depth; l++)
+        local += nh_layer_is_local(c, l);
+    if (nh_options_given(o, "theta-local") && local == 0)
+        return nh_fail(NH_USAGE, "--theta-local has no effect without local layers; leave it out or add --pattern lg");
+    if (nh_options_given(o, "window") && c->pattern && *c->pattern && local == 0)
+        return nh_fail(NH_USAGE, "--window has no effect, as no layer of --pattern %.40s is local; leave one out", c->pattern);
+    if (nh_options_given(o, "pattern") && c->window == 0 && c->theta_local == 0 && c->pos != NH_POS_INTERLEAVED)
+        return nh_fail(NH_USAGE, "--pattern has no effect where local layers are as global ones; add --window, --theta-local or --pos "
+                                 "interleaved");
+    return NH_OK;
+}
+
+static int experts(const struct nh_options *o)
+{
+    static const char *const names[] = {"experts-active", "experts-shared", "expert-mult", "dense-layers", "route-scale"};
+    const struct nh_config *c = &o->config;
+    const char *idle = first_given(o, names, sizeof names / sizeof *names);
+    if (!c->moe.experts)
+        return idle ? nh_fail(NH_USAGE, "--%s has no effect without experts; leave it out or add --experts N", idle) : NH_OK;
+    if (c->moe.active > c->moe.experts)
+        return nh_fail(NH_USAGE, "--experts-active %d is more than --experts %d; --experts-active %d would do", c->moe.active,
+                       c->moe.experts, c->moe.experts);
+    if (nh_options_given(o, "experts") && c->moe.dense_layers >= c->depth)
+        return nh_fail(NH_USAGE, "--experts has no effect, as all %d layers are dense; take fewer --dense-layers", c->depth);
+    return NH_OK;
 }
 
 /* How often an operation stands on the tape of the model. */
@@ -140,7 +191,7 @@ static int qk_norm(const struct nh_options *o)
     if (!o->config.qk_norm)
         return NH_OK;
     struct nh_config own = o->config;
-    own.qk_norm = false;
+    own.qk_norm = NH_QK_NORM_OFF;
     int with = 0, without = 0, status = count(&o->config, NH_OP_NORM, &with);
     if (!status)
         status = count(&own, NH_OP_NORM, &without);
@@ -310,6 +361,7 @@ int nh_options_conflicts(const struct nh_options *o)
     static int (*const checks[])(const struct nh_options *) = {
         attention_only, ffn_only,   heads,     kv_heads, rotation,           hidden_width,
         norms,          qk_norm,    post_gain, images,   cotangent,          jacobian,
+        pattern,        experts,
         relax,          norm_relax, roles,     scaler,   training_cotangent,
         resume,         warmup,     probe_every, tied_head,
     };

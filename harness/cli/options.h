@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-enum { NH_MAX_OPTIONS = 96 };
+enum { NH_MAX_OPTIONS = 128 };
 
 /** Where an option's value comes from. */
 enum nh_given { NH_BY_DEFAULT, NH_BY_PRESET, NH_BY_USER };

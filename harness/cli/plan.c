@@ -95,7 +95,7 @@ int nh_run_plan(const struct nh_run *run)
     double need = 0, have = (double)nh_memory_available();
     if (!status)
         need = (double)nh_model_memory(g, c->threads, run->backward) + probe_memory(c, g);
-    if (!status && (nh_run_needs(c, true) || c->layout->skip_start)) {
+    if (!status && (nh_run_needs(c, true) || nh_measures_start(c))) {
         status = nh_graph_build(&t, &twin, c->batch, c->seq, c->vocab);
         double more = status ? 0 : (double)nh_model_memory(t, c->threads, false);
         need = nh_run_needs(c, true) ? need + more : fmax(need, more); /* a twin for the start alone is gone before the model is there */

@@ -252,6 +252,68 @@ static const char *either_write(const struct nh_option *o, const struct nh_confi
     return o->choices[*(const bool *)field_of(o, c)];
 }
 
+/* Layers by letter. */
+
+static void range_of_patterns(const struct nh_option *o, char text[NH_VALUE_SIZE])
+{
+    snprintf(text, NH_VALUE_SIZE, "up to %.0f letters l (local) and g (global)", o->max);
+}
+
+static int pattern_read(const struct nh_option *o, const char *text, struct nh_config *c)
+{
+    if (text[strspn(text, "lg")] != '\0' || (double)strlen(text) > o->max)
+        return refuse(o, text);
+    *(const char **)field(o, c) = text;
+    return NH_OK;
+}
+
+/* How a rotation is stretched. */
+
+static const char *const rope_forms[] = {[NH_ROPE_PLAIN] = "none", [NH_ROPE_LINEAR] = "linear", [NH_ROPE_LLAMA3] = "llama3"};
+
+static void range_of_ropes(const struct nh_option *o, char text[NH_VALUE_SIZE])
+{
+    (void)o;
+    snprintf(text, NH_VALUE_SIZE, "none, linear:FACTOR, or llama3:FACTOR,LOW,HIGH,ORIGINAL with numbers > 0 and LOW < HIGH");
+}
+
+static int rope_read(const struct nh_option *o, const char *text, struct nh_config *c)
+{
+    static const int wanted[] = {[NH_ROPE_PLAIN] = 0, [NH_ROPE_LINEAR] = 1, [NH_ROPE_LLAMA3] = 4};
+    struct nh_rope_scaling s = {.form = NH_ROPE_PLAIN};
+    double *const numbers[] = {&s.factor, &s.low, &s.high, &s.original};
+    const size_t name = strcspn(text, ":");
+    while (s.form <= NH_ROPE_LLAMA3 && (strlen(rope_forms[s.form]) != name || strncmp(rope_forms[s.form], text, name) != 0))
+        s.form++;
+    int n = 0;
+    const char *at = text + name;
+    for (; s.form <= NH_ROPE_LLAMA3 && *at && n < 4; n++) {
+        const size_t length = strcspn(at + 1, ",");
+        char number[64];
+        snprintf(number, sizeof number, "%.*s", length < sizeof number ? (int)length : 0, at + 1);
+        if (!read_real(number, numbers[n]) || !(*numbers[n] > 0))
+            return refuse(o, text);
+        at += 1 + length;
+    }
+    if (s.form > NH_ROPE_LLAMA3 || *at || n != wanted[s.form] || (s.form == NH_ROPE_LLAMA3 && !(s.low < s.high)))
+        return refuse(o, text);
+    *(struct nh_rope_scaling *)field(o, c) = s;
+    return NH_OK;
+}
+
+static const char *rope_write(const struct nh_option *o, const struct nh_config *c, char text[NH_VALUE_SIZE])
+{
+    const struct nh_rope_scaling *s = field_of(o, c);
+    char factor[NH_NUMBER_SIZE], low[NH_NUMBER_SIZE], high[NH_NUMBER_SIZE], original[NH_NUMBER_SIZE];
+    nh_number_real(factor, s->factor), nh_number_real(low, s->low);
+    nh_number_real(high, s->high), nh_number_real(original, s->original);
+    if (s->form == NH_ROPE_LLAMA3)
+        snprintf(text, NH_VALUE_SIZE, "llama3:%s,%s,%s,%s", factor, low, high, original);
+    else
+        snprintf(text, NH_VALUE_SIZE, s->form == NH_ROPE_LINEAR ? "linear:%s" : "none", factor);
+    return text;
+}
+
 static const enum nh_branches branches_of_choice[] = {NH_BRANCHES_BOTH, NH_BRANCHES_ATTN, NH_BRANCHES_FFN};
 
 static int branches_read(const struct nh_option *o, const char *text, struct nh_config *c)
@@ -542,6 +604,10 @@ const struct nh_value_kind nh_value_either = {"WORD",           "one of ",   fal
                                               range_of_choices, either_read, either_write};
 const struct nh_value_kind nh_value_switch = {"on|off",         "one of ",   true,        false,
                                               range_of_choices, either_read, either_write};
+const struct nh_value_kind nh_value_level = {"WORD",           "one of ",   true,        true,
+                                             range_of_choices, choice_read, choice_write};
+const struct nh_value_kind nh_value_pattern = {"LETTERS", "", false, true, range_of_patterns, pattern_read, text_write};
+const struct nh_value_kind nh_value_rope = {"FORM", "", false, true, range_of_ropes, rope_read, rope_write};
 const struct nh_value_kind nh_value_branches = {"WORDS",          "one of ",     false,         true,
                                                 range_of_choices, branches_read, branches_write};
 const struct nh_value_kind nh_value_relax = {"X", "", true, true, range_of_relax, relax_read, relax_write};

@@ -47,6 +47,9 @@ extern const struct nh_value_kind nh_value_int, /**< int */
     nh_value_choice,                            /**< enum in the order of the choices */
     nh_value_either,                            /**< bool: the first choice is false */
     nh_value_switch,                            /**< bool: off, on, or the option alone */
+    nh_value_level,                             /**< enum in the order of the choices, off, on and more, or the option alone */
+    nh_value_pattern,                           /**< const char *: letters l and g, not copied */
+    nh_value_rope,                              /**< struct nh_rope_scaling: none, linear:F or llama3:F,LOW,HIGH,ORIGINAL */
     nh_value_branches,                          /**< enum nh_branches */
     nh_value_relax,                             /**< double: off = 0, on = min, layer < 0, or a number */
     nh_value_scale,                             /**< double: auto = 0, off = 1, or a number */

@@ -146,15 +146,15 @@ static void destroy(struct nh_exec *x)
     free(x);
 }
 
-/** cos and sin of t * theta^(-2j/dim), in double, cast last: a position in half precision would be another position. */
+/** cos and sin of every angle, in double, cast last: a position in half precision would be another position. */
 static void rotation_tables(struct nh_exec *x)
 {
     const struct nh_graph *g = x->g;
     int half = g->rope_dim / 2;
-    for (int t = 0; t < g->seq; t++)
+    for (int row = 0; row < 2 * g->seq; row++)
         for (int j = 0; j < half; j++) {
-            double angle = t * pow(g->theta, -2.0 * j / g->rope_dim);
-            size_t i = (size_t)t * (size_t)half + (size_t)j;
+            double angle = row % g->seq * nh_rope_frequency(g, row / g->seq, j);
+            size_t i = (size_t)row * (size_t)half + (size_t)j;
             x->cos[i] = (real)nh_round(&g->fmt[NH_ROLE_ACTIVATION], cos(angle));
             x->sin[i] = (real)nh_round(&g->fmt[NH_ROLE_ACTIVATION], sin(angle));
         }
@@ -167,7 +167,7 @@ static int create(struct nh_exec **out, const struct nh_graph *g, int threads, b
     if (!x)
         return nh_fail(NH_FAILED, "out of memory for the model; try a smaller --depth, --width, --batch or --seq");
     x->g = g, x->threads = threads;
-    size_t n = (size_t)g->n_values + 1, np = (size_t)g->n_params + 1, tables = (size_t)g->seq * (size_t)(g->rope_dim / 2);
+    size_t n = (size_t)g->n_values + 1, np = (size_t)g->n_params + 1, tables = 2 * (size_t)g->seq * (size_t)(g->rope_dim / 2);
     x->value_at = calloc(n, sizeof *x->value_at), x->grad_at = calloc(n, sizeof *x->grad_at);
     x->grad_seen = calloc(n, sizeof *x->grad_seen), x->wgrad_seen = calloc(np, sizeof *x->wgrad_seen);
     x->bad_value = calloc(n, sizeof *x->bad_value), x->bad_grad = calloc(n, sizeof *x->bad_grad);

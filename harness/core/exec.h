@@ -36,7 +36,7 @@ struct nh_exec {
     struct nh_counts *param_counts; /**< of each parameter, as it was stored */
     struct nh_first *param_first;
     int *tokens;
-    real *cos, *sin; /**< rotation tables, seq x rope_dim/2, in the activation format */
+    real *cos, *sin; /**< rotation tables, 2 x seq x rope_dim/2, in the activation format */
     struct lane *lanes;
     size_t lane_size, lane_flags;
 };

@@ -47,7 +47,9 @@ struct nh_graph *nh_graph_new(const struct nh_config *config, int batch, int seq
         abort();
     g->batch = batch, g->seq = seq, g->rows = batch * seq, g->vocab = vocab;
     g->row_block = row_block(g->rows);
-    g->eps = config->eps, g->theta = config->theta;
+    g->eps = config->eps;
+    g->rope[0] = (struct nh_rope_table){config->theta, config->rope_scaling};
+    g->rope[1] = (struct nh_rope_table){.theta = config->theta_local > 0 ? config->theta_local : config->theta};
     g->cast_before_gain = config->cast_before_gain;
     if (config->train.steps)
         g->n_moments = config->train.optimizer == NH_OPTIMIZER_SGD ? 1 : 2;
@@ -59,6 +61,21 @@ struct nh_graph *nh_graph_new(const struct nh_config *config, int batch, int seq
     nh_fmt_parse(&g->fp32, nh_fmt_wide(&config->dtype) ? "fp64" : "fp32");
     g->exit_value = g->logits = g->nll = -1;
     return g;
+}
+
+/** theta^(-2j/dim) (arXiv:2104.09864); stretched as in huggingface/transformers modeling_rope_utils.py, "linear" and "llama3". */
+double nh_rope_frequency(const struct nh_graph *g, int table, int j)
+{
+    const struct nh_rope_table *t = &g->rope[table];
+    const struct nh_rope_scaling *s = &t->scaling;
+    double plain = pow(t->theta, -2.0 * j / g->rope_dim);
+    if (s->form == NH_ROPE_PLAIN)
+        return plain;
+    if (s->form == NH_ROPE_LINEAR)
+        return plain / s->factor;
+    double turns = s->original * plain / (2 * M_PI), own = (turns - s->low) / (s->high - s->low);
+    own = own < 0 ? 0 : own > 1 ? 1 : own;
+    return own * plain + (1 - own) * plain / s->factor;
 }
 
 void nh_graph_free(struct nh_graph *g)

@@ -18,7 +18,7 @@ enum nh_op {
     NH_OP_LINEAR, /**< y = x W^T (+ b); par: W, b or -1 */
     NH_OP_ROPE,   /**< rotation of each head, half-split pairs */
     NH_OP_SDPA,   /**< causal attention of q, k, v */
-    NH_OP_ACT,    /**< gelu (tanh form), relu, silu, soft cap */
+    NH_OP_ACT,    /**< gelu (tanh form), relu, silu, sigmoid, soft cap */
     NH_OP_MUL,    /**< y = a * b */
     NH_OP_AXPBY,  /**< y = s0 a + s1 b; b may be -1 */
     NH_OP_GAIN,   /**< y = g a, one trained g for every `width` columns; par: g */
@@ -29,7 +29,7 @@ enum nh_op {
     NH_OP_COUNT
 };
 
-enum nh_act { NH_ACT_GELU, NH_ACT_RELU, NH_ACT_SILU, NH_ACT_SOFTCAP };
+enum nh_act { NH_ACT_GELU, NH_ACT_RELU, NH_ACT_SILU, NH_ACT_SIGMOID, NH_ACT_SOFTCAP };
 
 /** A value: `rows` of the graph times `cols`, row stride `ld`. A view shares the memory of `base` from column `col0` on. */
 struct nh_value {
@@ -74,6 +74,7 @@ struct nh_rec {
             enum nh_norm_type type;
             int group;     /**< columns normed together */
             bool per_head; /**< one gain of `group` numbers for all groups, else one of `cols` */
+            double offset; /**< y = (offset + gain) x / rms: 1 where norms hold w of 1 + w (Gemma) */
         } norm;
         struct {
             enum nh_act kind;
@@ -86,12 +87,14 @@ struct nh_rec {
             int heads, kv_heads, head_dim, window;
             double scale; /**< factor on the product; 1 where q was scaled before */
             double alpha; /**< factor inside the softmax, behind the maximum; 1 where scores are not held divided by it */
+            double cap;   /**< soft cap on the scores, 0 = none */
             int site_qk;  /**< -1 where scale is 1 */
-            int site_scores, site_probs;
+            int site_scores, site_cap, site_probs; /**< site_cap: -1 where there is no soft cap */
             bool grad_stored; /**< the softmax's derivative takes the stored, rounded probabilities */
         } sdpa;
         struct {
             int head_dim;
+            int table; /**< of the graph */
         } rope;
         struct {
             int width;
@@ -124,12 +127,18 @@ struct nh_step {
     nh_val branch[NH_STREAMS]; /**< what is added to each stream; -1 = none */
 };
 
+/** Angles of a rotation. */
+struct nh_rope_table {
+    double theta;
+    struct nh_rope_scaling scaling;
+};
+
 struct nh_graph {
     int batch, seq, rows, vocab; /**< rows = batch * seq */
     int n_streams;
     int row_block;               /**< rows of a unit of work; follows from the shape alone */
     double eps;
-    double theta;
+    struct nh_rope_table rope[2]; /**< of global and of local layers */
     bool cast_before_gain;
     bool accum_dtype, norm_stat_dtype, softmax_narrow;
     int n_moments;      /**< numbers that the optimizer keeps for each weight; 0 = the model is not trained */
@@ -158,6 +167,9 @@ void nh_graph_free(struct nh_graph *g);
 const struct nh_fmt *nh_grad_fmt(const struct nh_graph *g, enum nh_role role);
 /** The same for the gradient of a parameter in this role. */
 const struct nh_fmt *nh_weight_grad_fmt(const struct nh_graph *g, enum nh_role role);
+
+/** Angle per position of pair j of a table, j < rope_dim/2. */
+double nh_rope_frequency(const struct nh_graph *g, int table, int j);
 
 /** Multiplications and additions of one forward pass in matrix products (causal half of attention). */
 double nh_graph_flops(const struct nh_graph *g);

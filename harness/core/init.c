@@ -30,12 +30,15 @@ const char *const nh_init_helps[] = {
 
 void nh_weight_shape(const struct nh_config *config, enum nh_weight weight, int *out, int *in)
 {
-    int width = config->width, kv = config->kv_heads * (width / config->heads);
+    int width = config->width, dim = nh_head_dim(config), q = config->heads * dim, kv = config->kv_heads * dim;
     int hidden = (int)lround(config->ffn_mult * width);
     switch (weight) {
     case NH_W_Q:
+    case NH_W_ATTN_GATE:
+        *out = q, *in = width;
+        break;
     case NH_W_O:
-        *out = width, *in = width;
+        *out = width, *in = q;
         break;
     case NH_W_K:
     case NH_W_V:

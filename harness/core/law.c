@@ -203,6 +203,14 @@ static void feed_forward(const struct law *law, const struct nh_pos *pos, const 
     scale(law, s_out * s_out, law->branch, law->branch);
 }
 
+/** True where the branch has something in it that the recursion does not follow: only a norm behind it makes its size known. */
+static bool is_strange(const struct nh_config *c, const struct nh_pos *pos)
+{
+    if (pos->kind == NH_FFN)
+        return nh_layer_has_experts(c, pos->layer);
+    return c->attn_gate || c->score_softcap > 0 || c->query_scalar > 0;
+}
+
 /** One sublayer; false where its mean square cannot be known. */
 static bool sublayer(struct law *law, const struct nh_pos *pos)
 {
@@ -212,6 +220,8 @@ static bool sublayer(struct law *law, const struct nh_pos *pos)
     if (silent)
         scale(law, 0, law->branch, law->branch);
     else if (!term.pre_norm && !term.post_norm && !term.outer_norm && !term.norm_skip && !term.norm_qkv)
+        return false;
+    else if (!term.post_norm && is_strange(config, pos))
         return false;
     if (term.norm_skip)
         norm(law, 1, law->stream, law->stream);

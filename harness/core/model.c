@@ -4,6 +4,7 @@
 #include "harness/core/init.h"
 #include "harness/core/rng.h"
 
+#include <assert.h>
 #include <gsl/gsl_statistics_double.h>
 #include <math.h>
 #include <stdio.h>
@@ -43,7 +44,7 @@ static void start_values(const struct nh_config *config, const struct nh_param *
 static int embed_factor(const struct nh_config *config, const struct nh_graph *g, const int *tokens, double *factor)
 {
     *factor = 1;
-    if (config->embed_rms == 0)
+    if (config->embed_rms <= 0)
         return NH_OK;
     const struct nh_rec *r = &g->recs[0];
     const struct nh_param *e = &g->params[r->par[0]], *q = r->par[1] < 0 ? NULL : &g->params[r->par[1]];
@@ -71,6 +72,7 @@ static int embed_factor(const struct nh_config *config, const struct nh_graph *g
 static int set_weights(struct nh_model *m, const struct nh_config *config, const int *tokens)
 {
     const struct nh_graph *g = m->graph;
+    const struct nh_weight_source *source = config->weights;
     double factor;
     int status = embed_factor(config, g, tokens, &factor);
     if (status)
@@ -81,7 +83,10 @@ static int set_weights(struct nh_model *m, const struct nh_config *config, const
         double *w = malloc(param_size(p) * sizeof *w);
         if (!w)
             abort(); /* the same size has just been had in the arena */
-        start_values(config, p, p->role == NH_ROLE_EMBEDDING ? factor : 1, w);
+        if (source)
+            source->read(source->arg, p, 0, param_size(p), 64, w);
+        else
+            start_values(config, p, p->role == NH_ROLE_EMBEDDING ? factor : 1, w);
         m->core->set_param(m->exec, i, w);
         free(w);
     }
@@ -119,8 +124,14 @@ static void measure_starts(const struct nh_model *twin, const struct nh_config *
             if (p >= 0 && t->params[p].profiled)
                 g->params[p].part[0].start = config->layout->skip_start(sum);
         }
+        assert(s->branch[0] >= 0);
         sum += variance(twin, s->branch[0], room);
     }
+}
+
+bool nh_measures_start(const struct nh_config *config)
+{
+    return config->layout->skip_start && !config->weights;
 }
 
 /** Every format starts from the same numbers, so they are measured in fp64, on weights that are not rounded. */
@@ -146,7 +157,7 @@ int nh_model_create(struct nh_model *m, const struct nh_config *config, int batc
 {
     *m = (struct nh_model){0};
     int status = nh_graph_build(&m->graph, config, batch, seq, vocab);
-    if (!status && config->layout->skip_start)
+    if (!status && nh_measures_start(config))
         status = profile(m->graph, config, tokens);
     if (!status)
         status = fill(m, config, tokens, gradients);

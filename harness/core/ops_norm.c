@@ -89,14 +89,15 @@ static unsigned depends_fwd(const struct unit *u, size_t row, size_t col)
     return r->par[1] >= 0 ? f | flags_of(weight_ptr(x, r->par[1]) + g, 1, 1) : f;
 }
 
-/** True where the whole group came out as zero (as the bias) although it is finite and not constant. gain, bias: NULL = none. */
-static bool dead(const struct nh_fmt *f, const real *x, const real *y, const real *gain, const real *bias, int n, bool layer)
+/** True where the whole group came out as zero (as the bias) although it is finite and not constant. gain, bias: NULL = none;
+ *  offset: what is added to a gain. */
+static bool dead(const struct nh_fmt *f, const real *x, const real *y, const real *gain, real offset, const real *bias, int n, bool layer)
 {
     bool same = true, varied = false;
     for (int i = 0; i < n && same; i++)
         same = (real)nh_round(f, (double)y[i]) == (bias ? bias[i] : 0);
     for (int i = 0; i < n && !varied; i++)
-        varied = (!gain || gain[i] != 0) && x[i] != (layer ? x[0] : 0);
+        varied = (!gain || offset + gain[i] != 0) && x[i] != (layer ? x[0] : 0);
     return same && varied && flags_of(x, (size_t)n, 1) == 0;
 }
 
@@ -107,6 +108,7 @@ static void fwd(const struct unit *u)
     struct rows b = rows_of(u);
     int cols = value_of(x, r->in[0])->cols, n = r->u.norm.group, groups = cols / n;
     bool layer = r->u.norm.type == NH_NORM_LAYER;
+    real offset = (real)r->u.norm.offset;
     const struct nh_fmt *f = &x->g->fmt[NH_ROLE_NORM_OUT];
     struct store s = NH_T(nh_output)(u, b.r0, b.r1, depends_fwd);
     for (int i = b.r0; i < b.r1; i++)
@@ -126,14 +128,14 @@ static void fwd(const struct unit *u)
             }
 #pragma omp simd
             for (int c = 0; c < n; c++)
-                out[c] *= gain[c];
+                out[c] *= offset + gain[c];
             for (int c = 0; bias && c < n; c++)
                 out[c] += bias[c];
             if (t.overflow && s.statistics++ == 0)
                 s.statistics_row = (size_t)i;
             /* zeros are looked for where the first output is one */
             if ((real)nh_round(f, (double)out[0]) == (bias ? bias[0] : 0))
-                s.zero_made += dead(f, in, out, gain, bias, n, layer);
+                s.zero_made += dead(f, in, out, gain, offset, bias, n, layer);
         }
     NH_T(nh_store)(&s);
 }
@@ -223,7 +225,7 @@ static void vjp(const struct unit *u)
     }
     struct rows b = rows_of(u);
     int cols = value_of(x, r->in[0])->cols, n = r->u.norm.group, groups = cols / n;
-    real *v = u->lane->buf; /* one group: dy times gain */
+    real *v = u->lane->buf, offset = (real)r->u.norm.offset; /* v: one group, dy times gain */
     size_t ld;
     real *dx = NH_T(nh_cotangent)(u, r->in[0], b, u->lane->buf + n, &ld);
     for (int i = b.r0; i < b.r1; i++)
@@ -233,7 +235,7 @@ static void vjp(const struct unit *u)
             gain += r->u.norm.per_head ? 0 : h * n;
 #pragma omp simd
             for (int c = 0; c < n; c++)
-                v[c] = dy[c] * gain[c];
+                v[c] = dy[c] * (offset + gain[c]);
             project(row_ptr(x, r->in[0], i) + h * n, aux[0], aux[1], v, r->u.norm.type == NH_NORM_LAYER, n,
                     dx + (size_t)(i - b.r0) * ld + (size_t)(h * n));
         }
@@ -246,6 +248,7 @@ static void jvp(const struct unit *u)
     const struct nh_rec *r = u->r;
     struct rows b = rows_of(u);
     int cols = value_of(x, r->in[0])->cols, n = r->u.norm.group, groups = cols / n;
+    real offset = (real)r->u.norm.offset;
     for (int i = b.r0; i < b.r1; i++)
         for (int h = 0; h < groups; h++) {
             const real *aux = x->aux + r->aux + 2 * ((size_t)i * (size_t)groups + (size_t)h), *gain = weight_ptr(x, r->par[0]);
@@ -255,7 +258,7 @@ static void jvp(const struct unit *u)
                     r->u.norm.type == NH_NORM_LAYER, n, out);
 #pragma omp simd
             for (int c = 0; c < n; c++)
-                out[c] *= gain[c];
+                out[c] *= offset + gain[c];
         }
 }
 
@@ -313,7 +316,7 @@ static void relax_fwd(const struct unit *u)
         real *out = row_ptr(x, r->out, i);
         divide(row, c, in->cols, out);
         if (nh_round(s.fmt, (double)out[0]) == 0)
-            s.zero_made += dead(s.fmt, row, out, NULL, NULL, in->cols, false);
+            s.zero_made += dead(s.fmt, row, out, NULL, 0, NULL, in->cols, false);
     }
     NH_T(nh_store)(&s);
 }

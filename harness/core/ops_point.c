@@ -54,6 +54,12 @@ static inline real silu_slope(real x)
     return s + x * s * (1 - s);
 }
 
+static inline real sigmoid_slope(real x)
+{
+    real s = sigmoid(x);
+    return s * (1 - s);
+}
+
 /** cap tanh(x / cap) (Gemma 2, arXiv:2408.00118 section 2): bounded by cap, even for x = inf. */
 static inline real softcap(real x, real cap)
 {
@@ -86,6 +92,10 @@ static void act_rows(const struct unit *u, struct rows b)
             for (int c = 0; c < cols; c++)
                 y[c] = silu(x[c]);
             break;
+        case NH_ACT_SIGMOID:
+            for (int c = 0; c < cols; c++)
+                y[c] = sigmoid(x[c]);
+            break;
         case NH_ACT_SOFTCAP:
             for (int c = 0; c < cols; c++)
                 y[c] = softcap(x[c], (real)r->u.act.cap);
@@ -116,6 +126,10 @@ static void act_slope(const struct nh_rec *r, const real *x, int n, real *slope)
     case NH_ACT_SILU:
         for (int c = 0; c < n; c++)
             slope[c] = silu_slope(x[c]);
+        break;
+    case NH_ACT_SIGMOID:
+        for (int c = 0; c < n; c++)
+            slope[c] = sigmoid_slope(x[c]);
         break;
     case NH_ACT_SOFTCAP:
         for (int c = 0; c < n; c++)
@@ -397,7 +411,7 @@ static void shrink_jvp(const struct unit *u)
         combine(1, pass_ptr(u->p, u->r->in[0], b.s, i), 0, NULL, value_of(u->x, u->r->out)->cols, pass_ptr(u->p, u->r->out, b.s, i));
 }
 
-/* ---- rotation: element j of a head pairs with j + dim/2; angle t theta^(-2j/dim) (arXiv:2104.09864, half-split form) ---- */
+/* ---- rotation: element j of a head pairs with j + dim/2; angle t nh_rope_frequency(j) (arXiv:2104.09864, half-split form) ---- */
 
 static unsigned depends_rope(const struct unit *u, size_t row, size_t col)
 {
@@ -410,7 +424,8 @@ static unsigned depends_rope(const struct unit *u, size_t row, size_t col)
 static void rotate(const struct unit *u, int t, bool back, const real *in, int cols, real *out)
 {
     int half = u->r->u.rope.head_dim / 2;
-    const real *cs = u->x->cos + (size_t)t * (size_t)half, *sn = u->x->sin + (size_t)t * (size_t)half;
+    size_t at = ((size_t)u->r->u.rope.table * (size_t)u->x->g->seq + (size_t)t) * (size_t)half;
+    const real *cs = u->x->cos + at, *sn = u->x->sin + at;
     real sign = back ? -1 : 1;
     for (int h = 0; h < cols; h += 2 * half)
 #pragma omp simd

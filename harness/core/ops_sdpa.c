@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-/** Causal attention softmax(alpha (scale q k^T - max)) v with grouped key/value heads and an optional window, by blocks of query rows.
+/** Causal attention softmax(alpha (scale q k^T - max)) v with grouped key/value heads, an optional window and an optional soft cap on
+ *  the scores, C tanh(s / C) (Gemma 2, arXiv:2408.00118 section 2), by blocks of query rows.
  *  Scores and probabilities live in scratch, are rounded at their sites, and are made anew in the derivatives (rounded again,
  *  to the same bits, not counted again). Masked entries are not stored: only columns that a row sees are rounded and counted.
  *  The derivative of the softmax is that of the unrounded operation at the rounded scores, as in fused kernels that make the
@@ -7,7 +8,9 @@
  *  A row whose scores are all -inf gives zeros; probabilities are normalised by the final maximum and sum. */
 #include "harness/core/exec.h"
 
-enum { QUERY_ROWS = 64, STAGE_QK = 0, STAGE_SCORES, STAGE_PROBS };
+enum { QUERY_ROWS = 64 };
+/** Order of the sites, forward; backward it is the other way round. */
+enum { STAGE_QK, STAGE_SCORES, STAGE_CAP, STAGE_PROBS };
 
 /** A block of query rows of one head: rows [i0, i1) of the sequence see keys [j0, i1). */
 struct block {
@@ -205,24 +208,42 @@ static void softmax(const struct block *b, real *row, int from, int to, struct r
         row[j] *= inverse;
 }
 
-/** Fills p (rows x seq) with the rounded probabilities of the block, and exact, where it is not NULL, with those before they are
- *  rounded. */
-static void probabilities(const struct block *b, real *p, real *exact, bool counted)
+/** C tanh(s / C) of a row's scores in place; slope, where it is not NULL, becomes the derivative. */
+static void cap_scores(real cap, real *row, int from, int to, real *slope)
+{
+    for (int j = from; j < to; j++) {
+        real t = r_tanh(row[j] / cap);
+        row[j] = cap * t;
+        if (slope)
+            slope[j] = (1 - t) * (1 + t);
+    }
+}
+
+/** What the derivatives need of the block, by row; NULL in the forward pass. */
+struct kept {
+    real *exact; /**< probabilities before they are rounded */
+    real *slope; /**< of the soft cap, where there is one */
+};
+
+/** Fills p (rows x seq) with the rounded probabilities of the block. */
+static void probabilities(const struct block *b, real *p, const struct kept *kept, bool counted)
 {
     const struct unit *u = b->u;
     const struct nh_rec *r = u->r;
-    bool scaled = r->u.sdpa.site_qk >= 0;
+    bool scaled = r->u.sdpa.site_qk >= 0, capped = r->u.sdpa.cap > 0;
     real scale = (real)r->u.sdpa.scale;
     gemm(u->x, true, false, true, b->rows, b->cols, r->u.sdpa.head_dim, head_row(b, 0, b->i0), stride(b, 0), head_row(b, 1, b->j0),
          stride(b, 1), false, p, b->ld);
     struct row_store qk = row_store(b, scaled ? r->u.sdpa.site_qk : r->u.sdpa.site_scores, STAGE_QK, NH_FWD, depends_product, true,
                                     counted);
     struct row_store scores = row_store(b, r->u.sdpa.site_scores, STAGE_SCORES, NH_FWD, depends_noted, false, counted);
+    struct row_store cap = row_store(b, capped ? r->u.sdpa.site_cap : r->u.sdpa.site_scores, STAGE_CAP, NH_FWD, depends_noted, false,
+                                     counted);
     struct row_store probs = row_store(b, r->u.sdpa.site_probs, STAGE_PROBS, NH_FWD, depends_noted, false, counted);
     for (int i = 0; i < b->rows; i++) {
         real *row = p + (size_t)i * b->ld;
         int from = seen_from(b, i), to = seen_to(b, i);
-        bool bad = qk.t.nonfinite + scores.t.nonfinite + probs.t.nonfinite > 0;
+        bool bad = qk.t.nonfinite + scores.t.nonfinite + cap.t.nonfinite + probs.t.nonfinite > 0;
         uint64_t before = qk.t.nonfinite;
         store_row(&qk, b, i, row);
         bad = bad || qk.t.nonfinite > before;
@@ -233,16 +254,24 @@ static void probabilities(const struct block *b, real *p, real *exact, bool coun
             store_row(&scores, b, i, row);
             bad = bad || scores.t.nonfinite > 0;
         }
+        if (capped) {
+            u->lane->flags[0] = bad ? (unsigned char)flags_of(row + from, (size_t)(to - from), 1) : 0;
+            cap_scores((real)r->u.sdpa.cap, row, from, to, kept ? kept->slope + (size_t)i * b->ld : NULL);
+            store_row(&cap, b, i, row);
+            bad = bad || cap.t.nonfinite > 0;
+        }
         u->lane->flags[0] = bad ? (unsigned char)flags_of(row + from, (size_t)(to - from), 1) : 0;
         softmax(b, row, from, to, &probs);
-        if (exact)
-            memcpy(exact + (size_t)i * b->ld, row, (size_t)b->cols * sizeof *row);
+        if (kept)
+            memcpy(kept->exact + (size_t)i * b->ld, row, (size_t)b->cols * sizeof *row);
         store_row(&probs, b, i, row);
         u->lane->flags[1 + i] = bad ? (unsigned char)flags_of(row + from, (size_t)(to - from), 1) : 0;
     }
     NH_T(nh_tally_commit)(&qk.s, &qk.t);
     if (scaled)
         NH_T(nh_tally_commit)(&scores.s, &scores.t);
+    if (capped)
+        NH_T(nh_tally_commit)(&cap.s, &cap.t);
     NH_T(nh_tally_commit)(&probs.s, &probs.t);
 }
 
@@ -287,19 +316,21 @@ static void note_row(const struct unit *u, const struct row_store *stored, const
         u->lane->flags[0] |= (unsigned char)flags_of(row, (size_t)n, 1);
 }
 
-/** Cotangent of scores from that of probabilities, in place of dp: alpha p (dp - sum p dp), row by row. The flags of the head, in
- *  lane->flags[0], take up what is not finite in them. */
-static void softmax_vjp(const struct block *b, const real *p, real *dp)
+/** Cotangent of scores from that of probabilities, in place of dp: alpha p (dp - sum p dp), row by row, times the slope of the soft
+ *  cap. The flags of the head, in lane->flags[0], take up what is not finite in them. */
+static void softmax_vjp(const struct block *b, const real *p, const real *slope, real *dp)
 {
     const struct unit *u = b->u;
     const struct nh_rec *r = u->r;
-    bool scaled = r->u.sdpa.site_qk >= 0, counted = u->p->counted;
+    bool scaled = r->u.sdpa.site_qk >= 0, capped = r->u.sdpa.cap > 0, counted = u->p->counted;
     unsigned char broken = u->lane->flags[0];
     real scale = (real)r->u.sdpa.scale, alpha = (real)r->u.sdpa.alpha;
-    struct row_store dprobs = row_store(b, r->u.sdpa.site_probs, STAGE_QK, NH_BWD, depends_noted, true, true);
-    struct row_store dscores = row_store(b, r->u.sdpa.site_scores, STAGE_SCORES, NH_BWD, depends_noted, false, true);
-    struct row_store dqk = row_store(b, scaled ? r->u.sdpa.site_qk : r->u.sdpa.site_scores, STAGE_PROBS, NH_BWD, depends_noted, false,
-                                     true);
+    struct row_store dprobs = row_store(b, r->u.sdpa.site_probs, STAGE_PROBS - STAGE_PROBS, NH_BWD, depends_noted, true, true);
+    struct row_store dcap = row_store(b, capped ? r->u.sdpa.site_cap : r->u.sdpa.site_scores, STAGE_PROBS - STAGE_CAP, NH_BWD,
+                                      depends_noted, false, true);
+    struct row_store dscores = row_store(b, r->u.sdpa.site_scores, STAGE_PROBS - STAGE_SCORES, NH_BWD, depends_noted, false, true);
+    struct row_store dqk = row_store(b, scaled ? r->u.sdpa.site_qk : r->u.sdpa.site_scores, STAGE_PROBS - STAGE_QK, NH_BWD,
+                                     depends_noted, false, true);
     for (int i = 0; i < b->rows; i++) {
         real *d = dp + (size_t)i * b->ld, along = 0;
         const real *q = p + (size_t)i * b->ld;
@@ -313,6 +344,11 @@ static void softmax_vjp(const struct block *b, const real *p, real *dp)
             along += q[j] * d[j];
         for (int j = from; j < to; j++)
             d[j] = alpha * (q[j] * (d[j] - along));
+        if (counted && capped)
+            store_row(&dcap, b, i, d);
+        note_row(u, &dcap, d + from, to - from);
+        for (int j = from; j < to && capped; j++)
+            d[j] *= slope[(size_t)i * b->ld + (size_t)j];
         if (counted)
             store_row(&dscores, b, i, d);
         note_row(u, &dscores, d + from, to - from);
@@ -332,6 +368,8 @@ static void softmax_vjp(const struct block *b, const real *p, real *dp)
         return;
     NH_T(nh_tally_commit)(&dprobs.s, &dprobs.t);
     NH_T(nh_tally_commit)(&dscores.s, &dscores.t);
+    if (capped)
+        NH_T(nh_tally_commit)(&dcap.s, &dcap.t);
     if (scaled)
         NH_T(nh_tally_commit)(&dqk.s, &dqk.t);
 }
@@ -343,8 +381,9 @@ static void vjp_sample(const struct unit *u, int batch, int kv, int s)
     bool counted = u->p->counted;
     int seq = x->g->seq, dh = r->u.sdpa.head_dim, group = r->u.sdpa.heads / r->u.sdpa.kv_heads, step = query_rows(x->g);
     size_t ld_k, ld_v, n = (size_t)seq * (size_t)dh;
-    real *p = u->lane->buf, *dp = p + (size_t)step * (size_t)seq, *exact = dp + (size_t)step * (size_t)seq;
-    real *put = exact + (size_t)step * (size_t)seq;
+    size_t square = (size_t)step * (size_t)seq;
+    real *p = u->lane->buf, *dp = p + square, *put = p + 4 * square;
+    const struct kept kept = {p + 2 * square, p + 3 * square};
     struct rows all = {.s = s, .r0 = batch * seq, .r1 = (batch + 1) * seq, .c0 = kv * dh, .c1 = (kv + 1) * dh};
     real *dk = NH_T(nh_cotangent)(u, r->in[1], all, put + n, &ld_k), *dv = NH_T(nh_cotangent)(u, r->in[2], all, put + 2 * n, &ld_v);
     for (int t = 0; t < seq; t++) {
@@ -358,12 +397,12 @@ static void vjp_sample(const struct unit *u, int batch, int kv, int s)
         for (int i0 = 0; i0 < seq; i0 += step) {
             struct block b = block_at(u, batch, h, i0);
             const real *d_out = head_pass(&b, -1, s, i0);
-            probabilities(&b, p, exact, false);
+            probabilities(&b, p, &kept, false);
             u->lane->flags[0] = flags;
             gemm(x, counted, false, true, b.rows, b.cols, dh, d_out, stride(&b, -1), head_row(&b, 2, b.j0), stride(&b, 2), false, dp,
                  b.ld);
             gemm(x, counted, true, false, b.cols, dh, b.rows, p, b.ld, d_out, stride(&b, -1), true, dv + (size_t)b.j0 * ld_v, ld_v);
-            softmax_vjp(&b, r->u.sdpa.grad_stored ? p : exact, dp);
+            softmax_vjp(&b, r->u.sdpa.grad_stored ? p : kept.exact, kept.slope, dp);
             all_flags |= u->lane->flags[0];
             gemm(x, counted, true, false, b.cols, dh, b.rows, dp, b.ld, head_row(&b, 0, i0), stride(&b, 0), true,
                  dk + (size_t)b.j0 * ld_k, ld_k);
@@ -403,11 +442,13 @@ static void jvp(const struct unit *u)
     const struct nh_exec *x = u->x;
     const struct nh_rec *r = u->r;
     int heads = r->u.sdpa.heads, dh = r->u.sdpa.head_dim, step = query_rows(x->g);
-    real scale = (real)(r->u.sdpa.alpha * r->u.sdpa.scale), *p = u->lane->buf, *ds = p + (size_t)step * (size_t)x->g->seq;
-    real *exact = ds + (size_t)step * (size_t)x->g->seq;
+    size_t square = (size_t)step * (size_t)x->g->seq;
+    real scale = (real)(r->u.sdpa.alpha * r->u.sdpa.scale), *p = u->lane->buf, *ds = p + square;
+    const struct kept kept = {p + 2 * square, p + 3 * square};
+    bool capped = r->u.sdpa.cap > 0;
     for (int i0 = 0; i0 < x->g->seq; i0 += step) {
         struct block b = block_at(u, u->index / heads, u->index % heads, i0);
-        probabilities(&b, p, exact, false);
+        probabilities(&b, p, &kept, false);
         for (int s = 0; s < u->p->n; s++) {
             memset(ds, 0, (size_t)b.rows * b.ld * sizeof *ds);
             if (moves(&b, 0))
@@ -418,7 +459,9 @@ static void jvp(const struct unit *u)
                      stride(&b, 1), true, ds, b.ld);
             for (int i = 0; i < b.rows; i++) {
                 real *d = ds + (size_t)i * b.ld, along = 0;
-                const real *q = (r->u.sdpa.grad_stored ? p : exact) + (size_t)i * b.ld;
+                const real *q = (r->u.sdpa.grad_stored ? p : kept.exact) + (size_t)i * b.ld, *slope = kept.slope + (size_t)i * b.ld;
+                for (int j = seen_from(&b, i); j < seen_to(&b, i) && capped; j++)
+                    d[j] *= slope[j];
 #pragma omp simd reduction(+ : along)
                 for (int j = 0; j < b.cols; j++) { /* masked columns: q is 0 */
                     d[j] *= q[j] * scale;
@@ -439,7 +482,7 @@ static void jvp(const struct unit *u)
 
 static size_t scratch(const struct nh_graph *g, const struct nh_rec *r)
 {
-    return (size_t)g->seq * (3 * (size_t)query_rows(g) + 3 * (size_t)r->u.sdpa.head_dim);
+    return (size_t)g->seq * (4 * (size_t)query_rows(g) + 3 * (size_t)r->u.sdpa.head_dim);
 }
 
 const struct op NH_T(nh_op_sdpa) = {.units = units, .fwd = fwd, .vjp_units = vjp_units, .vjp = vjp, .jvp_units = jvp_units,
