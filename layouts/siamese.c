@@ -46,8 +46,9 @@ const struct nh_layout nh_layout_siamese = {
     .equation = "o = f(x + N(y)), x' = N(x + o/sqrt(l+1)), y' = y + o; the head reads x_L + N(y_L)",
     .gains = "all 1; the factor is fixed",
     .law = "stream 0: 1; stream 1: r0^2 + sum of v, the branch's input having q up to 4",
-    .source = "SiameseNorm, arXiv:2602.08064, equation and 1/sqrt(l+1) [secondary]; Qwen-Applications/SiameseNorm [read] norms what the FFN and "
-              "the head read once more and has 1/sqrt(2l): --set input-norm=on, scale=2l",
+    .source = "SiameseNorm, arXiv:2602.08064, equation and 1/sqrt(l+1) [secondary]; Qwen-Applications/SiameseNorm [read] has "
+              "1/sqrt(2l) and one more norm on what the FFN reads (its DeiT: attention too) and on what the head reads; "
+              "--set scale=2l, input-norm=on give the first two",
     .knobs = knobs,
     .n_streams = 2,
     .sublayer = sublayer,

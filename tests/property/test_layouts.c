@@ -634,7 +634,8 @@ START_TEST(trained_factor_missing)
     static const struct {
         const char *layout;
         int a_layer, size;
-    } factors[] = {{"rezero", 2, 1}, {"layerscale", 2, WIDTH}, {"normformer", 1, HEADS}, {"gpas", 2, 1}, {"admin", 2, WIDTH}};
+    } factors[] = {
+        {"rezero", 2, 1}, {"layerscale", 2, WIDTH}, {"normformer", 1, HEADS}, {"gpas", 2, 1}, {"admin", 2, WIDTH}};
     struct nh_config c = layout_config(_i, "--depth 3 --width 16 --heads 4");
     struct nh_graph *g;
     must(nh_graph_build(&g, &c, 1, 4, 8));
@@ -771,7 +772,10 @@ END_TEST
 static const struct {
     const char *layout;
     double weights, skip;
-} constants[] = {{"deepnorm", 0.3194716, 2.2133638}, {"deepnorm-glm", 0.2041241, 4.8989795}, {"keel", 1, 24}, {"subln", 1.7827087, 1}};
+} constants[] = {{"deepnorm", 0.3194716, 2.2133638},
+                 {"deepnorm-glm", 0.2041241, 4.8989795},
+                 {"keel", 1, 24},
+                 {"subln", 1.7827087, 1}};
 
 static double deviation(const double *w, size_t n)
 {
@@ -891,12 +895,13 @@ static void assert_starts(const struct nh_model *m, const double *expected, cons
     }
 }
 
-/** w_k^2 = 1 + sum_{j<k} Var f_j, all f_j of one pass with every w at 1, which is post bit by bit: in every format, and in
- *  the twin of that format, from the same numbers, though the layout's own pass differs from it. */
+/** w_k^2 = 1 + sum_{j<k} Var f_j, all f_j of one pass with every w at 1, which is post bit by bit: in every format, and
+ * in the twin of that format, from the same numbers, though the layout's own pass differs from it. */
 START_TEST(measured_start_of_another_pass)
 {
     enum { STEPS = 2 * 5 };
-    static const char *const words[] = {"--init xavier", "--init unit --norm layer --ffn swiglu", "--init unit --qk-norm --embed-rms 3"};
+    static const char *const words[] = {"--init xavier", "--init unit --norm layer --ffn swiglu",
+                                        "--init unit --qk-norm --embed-rms 3"};
     char all[256];
     snprintf(all, sizeof all, "--layout admin --depth 5 --width 32 --vocab 64 --dtype fp64 %s", words[_i]);
     const struct nh_config c = config_of(all);
@@ -912,7 +917,8 @@ START_TEST(measured_start_of_another_pass)
     assert_starts(&m, expected, "fp64");
     m.core->forward(m.exec);
     for (int k = 2; k <= STEPS; k++)
-        apart = fmax(apart, fabs(variance_of(&m, m.graph->steps[k].raw) / variance_of(&post, post.graph->steps[k].raw) - 1));
+        apart = fmax(apart,
+                     fabs(variance_of(&m, m.graph->steps[k].raw) / variance_of(&post, post.graph->steps[k].raw) - 1));
     ck_assert_double_gt(apart, 1e-3);
     ck_assert_int_eq(fill_params(&m, "attn.skip", 1) + fill_params(&m, "ffn.skip", 1), STEPS);
     m.core->forward(m.exec);
