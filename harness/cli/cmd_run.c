@@ -85,7 +85,7 @@ static void run_once(struct nh_run *run)
     const struct nh_config *c = &run->options.config;
     const struct nh_model *m = &run->model;
     nh_stage("forward");
-    run->loss = m->core->forward(m->exec);
+    run->loss = nh_model_forward(&run->model, c, nh_measure_step, run);
     if (run->shadow.graph)
         run->shadow.core->forward(run->shadow.exec);
     run->counts = m->core->counts(m->exec);
@@ -117,9 +117,14 @@ static enum nh_run_status judge(const struct nh_run *run)
 /** A look at the start: nothing is written before all is measured. */
 static int look(struct nh_run *run, bool *finished)
 {
-    run_once(run);
+    int status = NH_OK;
+    if (run->options.config.streamed)
+        status = nh_measure_begin(run);
+    if (!status)
+        run_once(run);
     nh_stage("probes");
-    int status = nh_measure_begin(run);
+    if (!status && !run->options.config.streamed)
+        status = nh_measure_begin(run);
     if (!status)
         status = nh_measure(run);
     run->status = judge(run);
@@ -164,6 +169,7 @@ static int run_all(struct nh_run *run, double start)
         status = where_to_start(run, &finished, &resume);
     if (!status && !finished) {
         run->backward = c->train.steps || nh_run_needs(c, false);
+        run->options.config.streamed = nh_run_is_streamed(c);
         status = nh_run_plan(run);
         if (status || c->dry_run)
             return status;

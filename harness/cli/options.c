@@ -52,15 +52,15 @@ static const struct nh_option options[] = {
      .help = "hidden width of the FFN over the width"},
     {.name = "experts", .kind = &nh_value_int, AT(moe.experts), .start = "none", .word = "none", .min = 1, .max = 4096,
      .help = "experts of a mixture in place of the FFN"},
-    {.name = "experts-active", .kind = &nh_value_int, AT(moe.active), .start = "8", .min = 1, .max = 4096,
+    {.name = "experts-active", .kind = &nh_value_int, AT(moe.active), .experts = true, .start = "8", .min = 1, .max = 4096,
      .help = "experts that a token goes through"},
-    {.name = "experts-shared", .kind = &nh_value_int, AT(moe.shared), .start = "0", .max = 4096,
+    {.name = "experts-shared", .kind = &nh_value_int, AT(moe.shared), .experts = true, .start = "0", .max = 4096,
      .help = "further experts, that every token goes through"},
-    {.name = "expert-mult", .kind = &nh_value_positive, AT(moe.mult), .start = "0.25",
+    {.name = "expert-mult", .kind = &nh_value_positive, AT(moe.mult), .experts = true, .start = "0.25",
      .help = "hidden width of an expert over the width"},
-    {.name = "dense-layers", .kind = &nh_value_int, AT(moe.dense_layers), .start = "0", .max = 4096,
+    {.name = "dense-layers", .kind = &nh_value_int, AT(moe.dense_layers), .experts = true, .start = "0", .max = 4096,
      .help = "first layers, which have no experts but the FFN"},
-    {.name = "route-scale", .kind = &nh_value_positive, AT(moe.route_scale), .start = "1",
+    {.name = "route-scale", .kind = &nh_value_positive, AT(moe.route_scale), .experts = true, .start = "1",
      .help = "factor on the weights of the chosen experts"},
     {.name = "norm", .kind = &nh_value_choice, AT(norm), .start = "rms",
      .choices = WORDS("rms", "layer"),
@@ -386,10 +386,16 @@ static int read_knobs(struct nh_config *c, const struct sets *sets)
     return status;
 }
 
-/* False for what only training, or only another optimizer, reads. */
-static bool has_effect(const struct nh_option *option, const struct nh_config *c)
+/* What an option of no effect lacks, as "without training"; NULL where it has an effect. */
+static const char *lacks(const struct nh_option *option, const struct nh_config *c)
 {
-    return !option->training || (c->train.steps && (!option->optimizers || option->optimizers >> c->train.optimizer & 1));
+    if (option->experts && !c->moe.experts)
+        return "without experts; leave it out or add --experts N";
+    if (option->training && !c->train.steps)
+        return "without training; leave it out or add --steps N";
+    if (option->optimizers && !(option->optimizers >> c->train.optimizer & 1))
+        return "with this --optimizer; leave it out";
+    return NULL;
 }
 
 /* The preset's options, which stand under those of the command line: it is looked for first. */
@@ -432,10 +438,8 @@ int nh_options_parse(struct nh_options *o, int argc, char **argv)
         return status;
     resolve(o);
     for (size_t i = 0; i < COUNT && !status; i++)
-        if (o->given[i] == NH_BY_USER && !has_effect(&options[i], &o->config))
-            status = o->config.train.steps
-                         ? nh_fail(NH_USAGE, "--%s has no effect with this --optimizer; leave it out", options[i].name)
-                         : nh_fail(NH_USAGE, "--%s has no effect without training; leave it out or add --steps N", options[i].name);
+        if (o->given[i] == NH_BY_USER && lacks(&options[i], &o->config))
+            status = nh_fail(NH_USAGE, "--%s has no effect %s", options[i].name, lacks(&options[i], &o->config));
     return status ? status : nh_options_conflicts(o);
 }
 
@@ -459,7 +463,7 @@ int nh_options_record(const struct nh_options *o, nh_option_visit *visit, void *
         char text[NH_VALUE_SIZE];
         if (options[i].kind == &nh_value_knob)
             status = record_knobs(&o->config, visit, arg);
-        else if (!options[i].elsewhere && has_effect(&options[i], &o->config))
+        else if (!options[i].elsewhere && !lacks(&options[i], &o->config))
             status = visit(arg, options[i].name, options[i].kind->write(&options[i], &o->config, text));
     }
     return status;

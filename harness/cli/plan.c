@@ -11,9 +11,18 @@
 bool nh_run_needs(const struct nh_config *c, bool shadow)
 {
     for (int i = 0; nh_probes[i]; i++)
-        if (c->probes >> i & 1 && (shadow ? nh_probes[i]->needs_shadow : nh_probes[i]->needs_backward))
+        if (c->probes >> i & 1 && (shadow                                           ? nh_probes[i]->needs_shadow
+                                   : nh_probes[i]->needs_backward || (!c->weights && nh_probes[i]->wants_backward)))
             return true;
-    return false;
+    return !shadow && c->dump;
+}
+
+bool nh_run_is_streamed(const struct nh_config *c)
+{
+    bool streamed = c->weights && !c->train.steps && !c->dump;
+    for (int i = 0; nh_probes[i]; i++)
+        streamed = streamed && (!(c->probes >> i & 1) || nh_probes[i]->by_step || nh_probes[i]->in_the_end);
+    return streamed;
 }
 
 bool nh_run_needs_law(const struct nh_config *c)
@@ -21,7 +30,7 @@ bool nh_run_needs_law(const struct nh_config *c)
     bool asked = false;
     for (int i = 0; nh_probes[i]; i++)
         asked |= (c->probes >> i & 1) && nh_probes[i]->needs_law;
-    return asked && c->layout->law_term;
+    return asked && c->layout->law_term && !c->weights;
 }
 
 /** Multiply-adds times 2 per second of single-threaded products, from a short trial. */

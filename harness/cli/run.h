@@ -10,7 +10,7 @@
 #include "probes/probe.h"
 
 /** Changes with every change that moves a number of the results: part of the name of a run. */
-#define NH_NUMERICS_VERSION 2
+#define NH_NUMERICS_VERSION 3
 
 enum nh_run_status { NH_RUN_OK, NH_RUN_OVERFLOWED, NH_RUN_DIVERGED, NH_RUN_INTERRUPTED };
 extern const char *const nh_run_status_names[];
@@ -45,6 +45,9 @@ void nh_stage(const char *what);
 /** True where a probe of the run reads gradients (or the fp64 twin). */
 bool nh_run_needs(const struct nh_config *c, bool shadow);
 
+/** True where a single forward pass is all that is asked of weights from a checkpoint: then it is streamed. */
+bool nh_run_is_streamed(const struct nh_config *c);
+
 /** True where a probe of the run reads the layout's law and there is one. */
 bool nh_run_needs_law(const struct nh_config *c);
 
@@ -55,6 +58,9 @@ int nh_run_plan(const struct nh_run *run);
 
 /** Room for the rows, and the law of the stream on the measured input of the forward pass that has just run. */
 int nh_measure_begin(struct nh_run *run);
+
+/** Asks the probes about one step of a forward pass that is streamed; arg: the run. */
+void nh_measure_step(void *arg, int step);
 
 /** Asks all probes about the passes that have just run. */
 int nh_measure(struct nh_run *run);

@@ -22,6 +22,7 @@ struct nh_option {
     const char *word;           /**< a word for the number 0: "auto" */
     const char *const *choices; /**< closed by NULL */
     bool training;  /**< has no effect without --steps */
+    bool experts;   /**< has no effect without --experts */
     unsigned optimizers; /**< bit i: optimizer i reads it; 0 = all do */
     bool elsewhere; /**< says where or how fast a run goes, not what it computes: neither recorded nor hashed */
     const char *help;

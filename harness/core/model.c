@@ -101,7 +101,7 @@ static int fill(struct nh_model *m, const struct nh_config *config, const int *t
     if (status)
         return status;
     m->core->set_tokens(m->exec, tokens);
-    return set_weights(m, config, tokens);
+    return config->streamed ? NH_OK : set_weights(m, config, tokens);
 }
 
 static double variance(const struct nh_model *m, nh_val v, double *room)
@@ -172,6 +172,13 @@ void nh_model_destroy(struct nh_model *m)
         m->core->destroy(m->exec);
     nh_graph_free(m->graph);
     *m = (struct nh_model){0};
+}
+
+double nh_model_forward(struct nh_model *m, const struct nh_config *config, void (*look)(void *arg, int step), void *arg)
+{
+    if (config->streamed)
+        return m->core->forward_streamed(m->exec, config->weights, look, arg);
+    return m->core->forward(m->exec);
 }
 
 void nh_config_shadow(struct nh_config *shadow, const struct nh_config *config)
