@@ -62,6 +62,7 @@ struct nh_probe {
     bool in_the_end;            /**< reads no values: may be asked when they are gone */
     bool needs_shadow;          /**< the fp64 twin must have run */
     bool needs_law;             /**< reads rms_theory */
+    bool needs_wide;            /**< the fp32 twin must have run */
     /** Forward passes that its work amounts to, for --dry-run; NULL = next to none. */
     double (*passes)(const struct nh_config *config);
     /** NH_USAGE and a sentence where it cannot measure this model; NULL = it always can. */

@@ -303,9 +303,12 @@ static void resolve(struct nh_options *o)
         c->accum = c->policy->format[NH_ROLE_ACCUM] ? NH_WIDE_FP32 : NH_WIDE_DTYPE;
     if (!is_set(o, "norm-stats"))
         c->norm_stats = c->policy->format[NH_ROLE_NORM_STAT] ? NH_WIDE_FP32 : NH_WIDE_DTYPE;
-    for (size_t i = 0; nh_probes[i]; i++)
-        if (c->train.steps && !is_set(o, "probes") && nh_probes[i]->at_start_only)
+    for (size_t i = 0; nh_probes[i] && !is_set(o, "probes"); i++) {
+        if (c->train.steps && nh_probes[i]->at_start_only)
             c->probes &= ~(UINT32_C(1) << i);
+        if (c->model && !c->train.steps) /* of a checkpoint what one forward pass tells */
+            c->probes = (c->probes & ~(UINT32_C(1) << i)) | (uint32_t)(nh_probes[i]->by_step || nh_probes[i]->in_the_end) << i;
+    }
     cpu_set_t cpus;
     if (c->threads == 0)
         c->threads = sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? CPU_COUNT(&cpus) : 1;

@@ -27,6 +27,9 @@ void nh_config_shadow(struct nh_config *shadow, const struct nh_config *config);
 /** True where nh_model_create makes the twin first, for starts that are measured; weights from a source are all given. */
 bool nh_measures_start(const struct nh_config *config);
 
+/** The fp32 twin: the same function with every format fp32; streamed where the configuration is. */
+void nh_config_wide(struct nh_config *wide, const struct nh_config *config);
+
 /** Bytes that the model would take, and what the machine can give now. */
 size_t nh_model_memory(const struct nh_graph *g, int threads, bool gradients);
 size_t nh_memory_available(void);
