@@ -4,13 +4,13 @@
 #include "harness/cli/names.h"
 #include "harness/cli/near.h"
 #include "harness/cli/op.h"
-#include "harness/cli/preset.h"
 #include "harness/cli/study.h"
 #include "harness/core/err.h"
 #include "harness/core/init.h"
 #include "harness/core/policy.h"
 #include "harness/core/site.h"
 #include "harness/data/data.h"
+#include "harness/hf/arch.h"
 #include "layouts/layout.h"
 #include "probes/probe.h"
 #include "results/schema.h"
@@ -87,16 +87,21 @@ static bool policies(size_t i, const char *cells[MAX_CELLS], char room[ROOM])
 
 static bool models(size_t i, const char *cells[MAX_CELLS], char room[ROOM])
 {
-    const struct nh_preset *preset = nh_presets[i];
-    if (!preset)
+    const struct nh_arch *arch = nh_archs[i];
+    if (!arch)
         return false;
+    cells[0] = arch->name;
+    cells[1] = join(arch->aliases, room);
+    cells[2] = arch->what;
+    cells[3] = arch->source;
+    char *options = room + strlen(room) + 1;
+    const size_t left = ROOM - (size_t)(options - room);
+    const struct nh_setting *const lists[] = {arch->fixed, arch->recipe};
     size_t n = 0;
-    for (const struct nh_preset_option *o = preset->options; o->name && n < ROOM; o++)
-        n += (size_t)snprintf(room + n, ROOM - n, "%s--%s=%s", n ? " " : "", o->name, o->value);
-    cells[0] = preset->name;
-    cells[1] = preset->what;
-    cells[2] = preset->source;
-    cells[3] = room;
+    for (int k = 0; k < 2; k++)
+        for (const struct nh_setting *s = lists[k]; s->option && n < left; s++)
+            n += (size_t)snprintf(options + n, left - n, "%s--%s=%s", n ? " " : "", s->option, s->value);
+    cells[4] = options;
     return true;
 }
 
@@ -174,7 +179,7 @@ static const struct topic {
     {"layouts", layouts, "name, aliases, equation"},
     {"probes", probes, "name, aliases, when it runs, columns it fills, what it measures"},
     {"policies", policies, "name, aliases, loss scaler, roles with a format of their own, what it is, source"},
-    {"models", models, "name as --arch takes it, what it is, source, options"},
+    {"models", models, "name as --arch takes it, aliases, what it is, source, options"},
     {"inits", inits, "name, recipe"},
     {"columns", columns, "name, type, unit, file, meaning"},
     {"sites", sites, "name, what is stored there"},

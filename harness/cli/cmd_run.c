@@ -41,6 +41,10 @@ static int begin(struct nh_run *run)
     if (c->window >= c->seq && nh_options_given(&run->options, "window"))
         return nh_fail(NH_USAGE, "--window %d has no effect on sequences of %d tokens; leave it out or take a smaller one", c->window,
                        c->seq);
+    if (run->options.checkpoint)
+        status = nh_hf_bind(run->options.checkpoint, c, &c->weights, stderr);
+    if (status)
+        return status;
     request = (struct nh_data_request){.seq = c->seq, .batch = c->batch, .vocab = c->vocab, .seed = c->data_seed,
                                        .image_grid = c->image_grid, .image_levels = c->image_levels, .held_out = true};
     if (c->train.steps && run->data->source->holds_out)
@@ -50,7 +54,9 @@ static int begin(struct nh_run *run)
     if (status)
         return status;
     char extra[64];
-    snprintf(extra, sizeof extra, "%016llx/%d", (unsigned long long)run->data->digest, NH_NUMERICS_VERSION);
+    int n = snprintf(extra, sizeof extra, "%016llx/%d", (unsigned long long)run->data->digest, NH_NUMERICS_VERSION);
+    if (run->options.checkpoint)
+        snprintf(extra + n, sizeof extra - (size_t)n, "/%016llx", (unsigned long long)nh_hf_digest(run->options.checkpoint));
     nh_options_hash(&run->options, extra, run->id);
     if (c->out)
         run->dir = strdup(c->out);
@@ -70,13 +76,23 @@ static int make_models(struct nh_run *run)
     int status = nh_data_batch(run->data, 0, tokens);
     if (!status)
         status = nh_model_create(&run->model, c, c->batch, c->seq, c->vocab, tokens, run->backward);
-    if (!status && nh_run_needs(c, true)) {
-        struct nh_config twin;
+    struct nh_config twin;
+    if (!status && nh_run_needs(c, NH_NEEDED_SHADOW)) {
         nh_config_shadow(&twin, c);
         status = nh_model_create(&run->shadow, &twin, c->batch, c->seq, c->vocab, tokens, false);
     }
+    if (!status && nh_run_needs(c, NH_NEEDED_WIDE)) {
+        nh_config_wide(&twin, c);
+        status = nh_model_create(&run->wide, &twin, c->batch, c->seq, c->vocab, tokens, false);
+    }
     free(tokens);
     return status;
+}
+
+/** Of the twin nothing is looked at on the way. */
+static void pass_by(void *arg, int step)
+{
+    (void)arg, (void)step;
 }
 
 /** Forward and backward pass of one batch, on the start weights. */
@@ -85,9 +101,11 @@ static void run_once(struct nh_run *run)
     const struct nh_config *c = &run->options.config;
     const struct nh_model *m = &run->model;
     nh_stage("forward");
-    run->loss = m->core->forward(m->exec);
+    run->loss = nh_model_forward(&run->model, c, nh_measure_step, run);
     if (run->shadow.graph)
         run->shadow.core->forward(run->shadow.exec);
+    if (run->wide.graph)
+        nh_model_forward(&run->wide, c, pass_by, NULL);
     run->counts = m->core->counts(m->exec);
     run->loss_scale = 1;
     if (!run->backward)
@@ -117,12 +135,19 @@ static enum nh_run_status judge(const struct nh_run *run)
 /** A look at the start: nothing is written before all is measured. */
 static int look(struct nh_run *run, bool *finished)
 {
-    run_once(run);
+    int status = NH_OK;
+    if (run->options.config.streamed)
+        status = nh_measure_begin(run);
+    if (!status)
+        run_once(run);
     nh_stage("probes");
-    int status = nh_measure_begin(run);
+    if (!status && !run->options.config.streamed)
+        status = nh_measure_begin(run);
     if (!status)
         status = nh_measure(run);
     run->status = judge(run);
+    if (!status && run->options.config.dump)
+        status = nh_dump(run);
     nh_stage("");
     if (!status)
         status = nh_record_open(run, NULL, finished);
@@ -146,7 +171,7 @@ static int where_to_start(const struct nh_run *run, bool *finished, bool *resume
     const struct nh_config *c = &run->options.config;
     enum nh_found found = NH_FOUND_NOTHING;
     int status = c->force ? NH_OK : nh_record_find(run, &found);
-    *finished = found == NH_FOUND_FINISHED;
+    *finished = found == NH_FOUND_FINISHED && !c->dump; /* its tensors are not there */
     *resume = found == NH_FOUND_BROKEN_OFF && c->train.resume;
     if (!status && found == NH_FOUND_BROKEN_OFF && !c->train.resume)
         status = nh_fail(NH_USAGE, "%s holds this run, broken off; --resume goes on from its checkpoint, --force starts anew", run->dir);
@@ -163,7 +188,8 @@ static int run_all(struct nh_run *run, double start)
     if (!status && !c->dry_run)
         status = where_to_start(run, &finished, &resume);
     if (!status && !finished) {
-        run->backward = c->train.steps || nh_run_needs(c, false);
+        run->backward = c->train.steps || nh_run_needs(c, NH_NEEDED_BACKWARD);
+        run->options.config.streamed = nh_run_is_streamed(c);
         status = nh_run_plan(run);
         if (status || c->dry_run)
             return status;
@@ -194,8 +220,9 @@ int nh_cmd_run(int argc, char **argv)
         status = run_all(&run, start);
     nh_record_close(&run);
     nh_trainer_destroy(&run.trainer);
-    nh_model_destroy(&run.model), nh_model_destroy(&run.shadow);
+    nh_model_destroy(&run.model), nh_model_destroy(&run.shadow), nh_model_destroy(&run.wide);
     nh_data_close(run.data), nh_data_close(run.held_out);
+    nh_options_free(&run.options);
     free(run.rows.cells), free(run.rows.measured), free(run.rows.spectrum), free(run.rms_theory), free(run.dir);
     if (run.signal) { /* all is safe: end as the signal asked for, so that a shell's loop ends too */
         fflush(NULL);

@@ -2,10 +2,10 @@
 #include "harness/cli/names.h"
 
 #include "harness/cli/near.h"
-#include "harness/cli/preset.h"
 #include "harness/core/err.h"
 #include "harness/core/policy.h"
 #include "harness/data/data.h"
+#include "harness/hf/arch.h"
 #include "layouts/layout.h"
 #include "probes/probe.h"
 
@@ -52,16 +52,21 @@ static const char *const *no_aliases(size_t i)
     return NULL;
 }
 
-static const char *preset_name(size_t i)
+static const char *arch_name(size_t i)
 {
-    return nh_presets[i] ? nh_presets[i]->name : NULL;
+    return nh_archs[i] ? nh_archs[i]->name : NULL;
+}
+
+static const char *const *arch_aliases(size_t i)
+{
+    return nh_archs[i]->aliases;
 }
 
 const struct nh_names nh_layout_names = {"layout", "layouts", layout_name, layout_aliases};
 const struct nh_names nh_policy_names = {"policy", "policies", policy_name, policy_aliases};
 const struct nh_names nh_probe_names = {"probe", "probes", probe_name, probe_aliases};
 const struct nh_names nh_data_names = {"data source", "data", data_name, no_aliases};
-const struct nh_names nh_preset_names = {"model", "models", preset_name, no_aliases};
+const struct nh_names nh_arch_names = {"model", "models", arch_name, arch_aliases};
 
 int nh_names_find(const struct nh_names *names, const char *text, size_t *index)
 {

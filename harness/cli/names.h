@@ -12,7 +12,7 @@ struct nh_names {
     const char *const *(*aliases)(size_t index); /**< closed by NULL, or NULL */
 };
 
-extern const struct nh_names nh_layout_names, nh_policy_names, nh_probe_names, nh_data_names, nh_preset_names;
+extern const struct nh_names nh_layout_names, nh_policy_names, nh_probe_names, nh_data_names, nh_arch_names;
 
 /** Index of the entry with this name or alias. NH_USAGE with the near names where there is none. */
 int nh_names_find(const struct nh_names *names, const char *text, size_t *index);

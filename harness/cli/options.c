@@ -2,7 +2,6 @@
 #include "harness/cli/options.h"
 
 #include "harness/cli/near.h"
-#include "harness/cli/preset.h"
 #include "harness/cli/value.h"
 #include "harness/core/err.h"
 #include "harness/core/init.h"
@@ -15,6 +14,7 @@
 #include <assert.h>
 #include <math.h>
 #include <sched.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define WORDS(...) ((const char *const[]){__VA_ARGS__, NULL})
@@ -31,71 +31,73 @@ enum { MAX_BATCH = 1 << 15, MAX_SEQ = 1 << 15 }; /* their product is an int */
 static const struct nh_option options[] = {
     {.group = "Model", .name = "arch", .kind = &nh_value_arch, AT(arch), .shown = "",
      .help = "a preset of the options below, which stand over it; 'harness list models'"},
+    {.name = "model", .kind = &nh_value_text, AT(model), .max = 4000, .shown = "",
+     .help = "folder of a Hugging Face checkpoint: weights, and all options that its config.json fixes"},
     {.name = "layout", .kind = &nh_value_layout, AT(layout), .start = "pre",
-     .help = "where the norms stand; 'harness list layouts'"},
+     .of_model = NH_MODEL_FIXED, .help = "where the norms stand; 'harness list layouts'"},
     {.name = "set", .kind = &nh_value_knob, .shown = "",
-     .help = "a knob of the layout's own, may be repeated; 'harness describe LAYOUT'"},
+     .of_model = NH_MODEL_FIXED, .help = "a knob of the layout's own, may be repeated; 'harness describe LAYOUT'"},
     {.name = "depth", .kind = &nh_value_int, AT(depth), .start = "12", .min = 1, .max = 4096,
-     .help = "layers"},
+     .of_model = NH_MODEL_FIXED, .help = "layers"},
     {.name = "width", .kind = &nh_value_int, AT(width), .start = "128", .min = 1, .max = 65536,
-     .help = "values of the stream per token"},
+     .of_model = NH_MODEL_FIXED, .help = "values of the stream per token"},
     {.name = "heads", .kind = &nh_value_int, AT(heads), .start = "4", .min = 1, .max = 65536,
-     .help = "attention heads, must divide the width"},
+     .of_model = NH_MODEL_FIXED, .help = "attention heads, must divide the width"},
     {.name = "kv-heads", .kind = &nh_value_int, AT(kv_heads), .start = "heads", .word = "heads", .min = 1, .max = 65536,
-     .help = "heads of keys and values, must divide the heads"},
+     .of_model = NH_MODEL_FIXED, .help = "heads of keys and values, must divide the heads"},
     {.name = "head-dim", .kind = &nh_value_int, AT(head_dim), .start = "auto", .word = "auto", .min = 1, .max = 65536,
-     .shown = "auto = width / heads", .help = "width of a head"},
+     .shown = "auto = width / heads", .of_model = NH_MODEL_FIXED, .help = "width of a head"},
     {.name = "ffn", .kind = &nh_value_choice, AT(ffn), .start = "gelu",
      .choices = WORDS("gelu", "relu", "swiglu", "geglu"),
-     .help = "activation of the FFN"},
+     .of_model = NH_MODEL_FIXED, .help = "activation of the FFN"},
     {.name = "ffn-mult", .kind = &nh_value_positive, AT(ffn_mult), .start = "4",
-     .help = "hidden width of the FFN over the width"},
+     .of_model = NH_MODEL_FIXED, .help = "hidden width of the FFN over the width"},
     {.name = "experts", .kind = &nh_value_int, AT(moe.experts), .start = "none", .word = "none", .min = 1, .max = 4096,
-     .help = "experts of a mixture in place of the FFN"},
-    {.name = "experts-active", .kind = &nh_value_int, AT(moe.active), .start = "8", .min = 1, .max = 4096,
-     .help = "experts that a token goes through"},
-    {.name = "experts-shared", .kind = &nh_value_int, AT(moe.shared), .start = "0", .max = 4096,
-     .help = "further experts, that every token goes through"},
-    {.name = "expert-mult", .kind = &nh_value_positive, AT(moe.mult), .start = "0.25",
-     .help = "hidden width of an expert over the width"},
-    {.name = "dense-layers", .kind = &nh_value_int, AT(moe.dense_layers), .start = "0", .max = 4096,
-     .help = "first layers, which have no experts but the FFN"},
-    {.name = "route-scale", .kind = &nh_value_positive, AT(moe.route_scale), .start = "1",
-     .help = "factor on the weights of the chosen experts"},
+     .of_model = NH_MODEL_FIXED, .help = "experts of a mixture in place of the FFN"},
+    {.name = "experts-active", .kind = &nh_value_int, AT(moe.active), .experts = true, .start = "8", .min = 1, .max = 4096,
+     .of_model = NH_MODEL_FIXED, .help = "experts that a token goes through"},
+    {.name = "experts-shared", .kind = &nh_value_int, AT(moe.shared), .experts = true, .start = "0", .max = 4096,
+     .of_model = NH_MODEL_FIXED, .help = "further experts, that every token goes through"},
+    {.name = "expert-mult", .kind = &nh_value_positive, AT(moe.mult), .experts = true, .start = "0.25",
+     .of_model = NH_MODEL_FIXED, .help = "hidden width of an expert over the width"},
+    {.name = "dense-layers", .kind = &nh_value_int, AT(moe.dense_layers), .experts = true, .start = "0", .max = 4096,
+     .of_model = NH_MODEL_FIXED, .help = "first layers, which have no experts but the FFN"},
+    {.name = "route-scale", .kind = &nh_value_positive, AT(moe.route_scale), .experts = true, .start = "1",
+     .of_model = NH_MODEL_FIXED, .help = "factor on the weights of the chosen experts"},
     {.name = "norm", .kind = &nh_value_choice, AT(norm), .start = "rms",
      .choices = WORDS("rms", "layer"),
-     .help = "RMS norm or LayerNorm"},
+     .of_model = NH_MODEL_FIXED, .help = "RMS norm or LayerNorm"},
     {.name = "eps", .kind = &nh_value_real, AT(eps), .start = "1e-5", .max = 1,
-     .help = "added to the mean square in a norm"},
+     .of_model = NH_MODEL_FIXED, .help = "added to the mean square in a norm"},
     {.name = "gain-form", .kind = &nh_value_either, AT(gain_offset), .start = "w",
      .choices = WORDS("w", "1+w"),
-     .help = "what norms multiply by, w being what they hold"},
+     .of_model = NH_MODEL_FIXED, .help = "what norms multiply by, w being what they hold"},
     {.name = "pos", .kind = &nh_value_choice, AT(pos), .start = "rope",
      .choices = WORDS("rope", "nope", "learned", "interleaved"),
-     .help = "positions by rotation, none, by an embedding, or by rotation in local layers alone"},
+     .of_model = NH_MODEL_FIXED, .help = "positions by rotation, none, by an embedding, or by rotation in local layers alone"},
     {.name = "theta", .kind = &nh_value_positive, AT(theta), .start = "10000",
-     .help = "base of the rotation's wavelengths"},
+     .of_model = NH_MODEL_FIXED, .help = "base of the rotation's wavelengths"},
     {.name = "theta-local", .kind = &nh_value_positive, AT(theta_local), .start = "same", .word = "same",
-     .shown = "same = theta", .help = "the same in local layers"},
+     .shown = "same = theta", .of_model = NH_MODEL_FIXED, .help = "the same in local layers"},
     {.name = "rope-scaling", .kind = &nh_value_rope, AT(rope_scaling), .start = "none",
-     .help = "how wavelengths are stretched, of local layers not"},
+     .of_model = NH_MODEL_FIXED, .help = "how wavelengths are stretched, of local layers not"},
     {.name = "window", .kind = &nh_value_int, AT(window), .start = "all", .word = "all", .min = 1, .max = 1 << 24,
-     .help = "keys that a token sees, its own included; with --pattern in local layers"},
+     .of_model = NH_MODEL_FIXED, .help = "keys that a token sees, its own included; with --pattern in local layers"},
     {.name = "pattern", .kind = &nh_value_pattern, AT(pattern), .max = 4096, .shown = "lllg with --pos interleaved",
-     .help = "local and global layers, repeated"},
+     .of_model = NH_MODEL_FIXED, .help = "local and global layers, repeated"},
     {.name = "branches", .kind = &nh_value_branches, AT(branches), .start = "attn,ffn",
      .choices = WORDS("attn,ffn", "attn", "ffn"),
-     .help = "sublayers of a layer"},
+     .of_model = NH_MODEL_FIXED, .help = "sublayers of a layer"},
     {.name = "qk-norm", .kind = &nh_value_level, AT(qk_norm), .start = "off",
      .choices = WORDS("off", "on", "width"),
-     .help = "norm on queries and keys, of each head or of all heads together"},
+     .of_model = NH_MODEL_FIXED, .help = "norm on queries and keys, of each head or of all heads together"},
     {.name = "attn-gate", .kind = &nh_value_switch, AT(attn_gate), .start = "off",
      .choices = WORDS("off", "on"),
-     .help = "heads times sigmoid(W x), x the input of attention"},
+     .of_model = NH_MODEL_FIXED, .help = "heads times sigmoid(W x), x the input of attention"},
     {.name = "query-scalar", .kind = &nh_value_positive, AT(query_scalar), .start = "auto", .word = "auto",
-     .shown = "auto = the head width", .help = "scores are divided by its root"},
+     .shown = "auto = the head width", .of_model = NH_MODEL_FIXED, .help = "scores are divided by its root"},
     {.name = "score-softcap", .kind = &nh_value_positive, AT(score_softcap), .start = "off", .word = "off",
-     .help = "scores become C tanh(scores / C)"},
+     .of_model = NH_MODEL_FIXED, .help = "scores become C tanh(scores / C)"},
     {.name = "score-scale", .kind = &nh_value_either, AT(scale_after), .start = "before",
      .choices = WORDS("before", "after"),
      .help = "the divisor of scores before or after the product"},
@@ -104,19 +106,19 @@ static const struct nh_option options[] = {
     {.name = "ln-relax", .kind = &nh_value_relax, AT(ln_relax), .start = "off", .min = 8,
      .help = "a norm's input is first divided by max|x|/C over the whole tensor, on = 8 (CogView)"},
     {.name = "softcap", .kind = &nh_value_positive, AT(softcap), .start = "off", .word = "off",
-     .help = "logits become C tanh(logits / C)"},
+     .of_model = NH_MODEL_FIXED, .help = "logits become C tanh(logits / C)"},
     {.name = "z-loss", .kind = &nh_value_positive, AT(z_loss), .start = "off", .word = "off",
      .help = "C log^2 Z is added to the loss of each token"},
     {.name = "embed-scale", .kind = &nh_value_positive, AT(embed_scale), .start = "1", .shown = "the init's own", .word = "sqrt",
-     .help = "factor on the embedding, sqrt = root of the width"},
+     .of_model = NH_MODEL_FIXED, .help = "factor on the embedding, sqrt = root of the width"},
     {.name = "embed-shrink", .kind = &nh_value_positive, AT(embed_shrink), .start = "1",
      .help = "factor on the gradient of the embedding, the head left out"},
     {.name = "tie", .kind = &nh_value_switch, AT(tie), .start = "off",
      .choices = WORDS("off", "on"),
-     .help = "the embedding matrix is the head"},
+     .of_model = NH_MODEL_FIXED, .help = "the embedding matrix is the head"},
     {.name = "bias", .kind = &nh_value_level, AT(bias), .start = "off",
      .choices = WORDS("off", "on", "qkv", "attn", "ffn"),
-     .help = "biases in attention and FFN, or in parts of them"},
+     .of_model = NH_MODEL_FIXED, .help = "biases in attention and FFN, or in parts of them"},
 
     {.group = "Precision", .name = "dtype", .kind = &nh_value_format, AT(dtype), .start = "fp32",
      .choices = WORDS("fp32", "fp64", "bf16", "fp16", "tf32", "fp8-e4m3", "fp8-e5m2"), /* and eXmY */
@@ -141,17 +143,17 @@ static const struct nh_option options[] = {
 
     {.group = "Start", .name = "init", .kind = &nh_value_choice, AT(init), .start = "unit",
      .choices = nh_init_names,
-     .help = "recipe of the weights"},
+     .of_model = NH_MODEL_DRAWN, .help = "recipe of the weights"},
     {.name = "branch-init", .kind = &nh_value_choice, AT(branch_init), .start = "own",
      .choices = WORDS("own", "1", "invsqrt2L", "invsqrt2l"),
-     .shown = "own = the recipe's", .help = "factor on output projections"},
+     .shown = "own = the recipe's", .of_model = NH_MODEL_DRAWN, .help = "factor on output projections"},
     {.name = "embed-rms", .kind = &nh_value_positive, AT(embed_rms), .start = "own", .word = "own",
-     .shown = "own = the recipe's", .help = "RMS that the embedding's output is scaled to"},
+     .shown = "own = the recipe's", .of_model = NH_MODEL_DRAWN, .help = "RMS that the embedding's output is scaled to"},
     {.name = "qk-init", .kind = &nh_value_either, AT(qk_zero), .start = "1",
      .choices = WORDS("1", "0"),
-     .help = "factor on W_Q, 0 = uniform attention"},
+     .of_model = NH_MODEL_DRAWN, .help = "factor on W_Q, 0 = uniform attention"},
     {.name = "post-gain", .kind = &nh_value_positive, AT(post_gain), .start = "1",
-     .help = "factor on the gain of the norm on a branch's output"},
+     .of_model = NH_MODEL_DRAWN, .help = "factor on the gain of the norm on a branch's output"},
     {.name = "post-gain-frozen", .kind = &nh_value_switch, AT(post_gain_frozen), .start = "off",
      .choices = WORDS("off", "on"), .training = true,
      .help = "that gain is not trained"},
@@ -166,7 +168,7 @@ static const struct nh_option options[] = {
      .shown = "auto = as the data has it, else 4", .help = "sequences of a batch"},
     {.name = "vocab", .kind = &nh_value_int, AT(vocab), .start = "auto", .word = "auto", .min = 1,
      .max = NH_DATA_MAX_ID + 1,
-     .shown = "auto = as the data has it", .help = "token ids"},
+     .shown = "auto = as the data has it", .of_model = NH_MODEL_FIXED, .help = "token ids"},
     {.name = "image-grid", .kind = &nh_value_pick, AT(image_grid), .start = "7",
      .choices = WORDS("7", "14", "28"),
      .help = "patches along the edge of an image"},
@@ -236,6 +238,8 @@ static const struct nh_option options[] = {
     {.name = "threads", .kind = &nh_value_int, AT(threads), .start = "all", .word = "all", .min = 1, .max = 4096,
      .elsewhere = true,
      .help = "the results do not depend on it"},
+    {.name = "dump", .kind = &nh_value_text, AT(dump), .max = 4000, .shown = "", .elsewhere = true,
+     .help = "safetensors file for stream, branches, logits, losses and all gradients of the batch"},
     {.name = "out", .kind = &nh_value_text, AT(out), .max = 4000, .shown = "", .elsewhere = true,
      .help = "folder of the results [results/runs/<layout>-L<depth>-<dtype>-s<seed>-<run>]"},
     {.name = "force", .kind = &nh_value_switch, AT(force), .start = "off", .elsewhere = true,
@@ -303,9 +307,12 @@ static void resolve(struct nh_options *o)
         c->accum = c->policy->format[NH_ROLE_ACCUM] ? NH_WIDE_FP32 : NH_WIDE_DTYPE;
     if (!is_set(o, "norm-stats"))
         c->norm_stats = c->policy->format[NH_ROLE_NORM_STAT] ? NH_WIDE_FP32 : NH_WIDE_DTYPE;
-    for (size_t i = 0; nh_probes[i]; i++)
-        if (c->train.steps && !is_set(o, "probes") && nh_probes[i]->at_start_only)
+    for (size_t i = 0; nh_probes[i] && !is_set(o, "probes"); i++) {
+        if (c->train.steps && nh_probes[i]->at_start_only)
             c->probes &= ~(UINT32_C(1) << i);
+        if (c->model && !c->train.steps) /* of a checkpoint what one forward pass tells */
+            c->probes = (c->probes & ~(UINT32_C(1) << i)) | (uint32_t)(nh_probes[i]->by_step || nh_probes[i]->in_the_end) << i;
+    }
     cpu_set_t cpus;
     if (c->threads == 0)
         c->threads = sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? CPU_COUNT(&cpus) : 1;
@@ -366,8 +373,24 @@ static int keep_set(struct sets *sets, const char *text)
     return NH_OK;
 }
 
+/* Refuses what a checkpoint fixes, unless it leaves that open. */
+static int check_free(const struct nh_options *o, const struct nh_option *option)
+{
+    if (!o->checkpoint || option->of_model == NH_MODEL_FREE)
+        return NH_OK;
+    if (option->of_model == NH_MODEL_DRAWN)
+        return nh_fail(NH_USAGE, "--%s has no effect with --model, whose weights are not drawn; leave it out", option->name);
+    for (const char *const *open = nh_hf_arch(o->checkpoint)->open; open && *open; open++)
+        if (strcmp(*open, option->name) == 0)
+            return NH_OK;
+    return nh_fail(NH_USAGE, "--%s is what the checkpoint says; leave it out", option->name);
+}
+
 static int take(struct nh_options *o, struct sets *sets, const struct nh_option *option, const char *value)
 {
+    const int status = check_free(o, option);
+    if (status)
+        return status;
     if (option->kind == &nh_value_knob)
         return keep_set(sets, value);
     if (o->given[option - options] == NH_BY_USER)
@@ -386,32 +409,64 @@ static int read_knobs(struct nh_config *c, const struct sets *sets)
     return status;
 }
 
-/* False for what only training, or only another optimizer, reads. */
-static bool has_effect(const struct nh_option *option, const struct nh_config *c)
+/* What an option of no effect lacks, as "without training"; NULL where it has an effect. */
+static const char *lacks(const struct nh_option *option, const struct nh_config *c)
 {
-    return !option->training || (c->train.steps && (!option->optimizers || option->optimizers >> c->train.optimizer & 1));
+    if (option->of_model == NH_MODEL_DRAWN && c->model)
+        return "with --model, whose weights are not drawn; leave it out";
+    if (option->experts && !c->moe.experts)
+        return "without experts; leave it out or add --experts N";
+    if (option->training && !c->train.steps)
+        return "without training; leave it out or add --steps N";
+    if (option->optimizers && !(option->optimizers >> c->train.optimizer & 1))
+        return "with this --optimizer; leave it out";
+    return NULL;
 }
 
-/* The preset's options, which stand under those of the command line: it is looked for first. */
+/* Settings, as if they had been typed. */
+static int read_settings(struct nh_options *o, const struct nh_setting *settings)
+{
+    int status = NH_OK;
+    for (const struct nh_setting *s = settings; !status && s->option; s++) {
+        const struct nh_option *option = find(s->option, strlen(s->option));
+        assert(option);
+        status = option->kind->read(option, s->value, &o->config);
+        o->given[option - options] = NH_BY_PRESET;
+    }
+    return status;
+}
+
+static int read_checkpoint(struct nh_options *o)
+{
+    int status = nh_hf_open(&o->checkpoint, o->config.model);
+    if (status || !(status = read_settings(o, nh_hf_settings(o->checkpoint))))
+        return status;
+    char why[512];
+    snprintf(why, sizeof why, "%s", nh_error());
+    return nh_fail(NH_FAILED, "'%s/config.json' makes the option %s", o->config.model, why);
+}
+
+/* What stands under the options of the command line is looked for first: an architecture or a checkpoint. */
 static int read_preset(struct nh_options *o, int argc, char **argv)
 {
     struct nh_config *c = &o->config;
+    const struct nh_option *model = find("model", strlen("model"));
     int status = NH_OK;
     for (int i = 0; !status && i < argc;) {
         const struct nh_option *option = NULL;
         const char *value = NULL;
         status = split(argc, argv, &i, &option, &value);
-        if (!status && option->kind == &nh_value_arch)
+        if (!status && (option->kind == &nh_value_arch || option == model))
             status = option->kind->read(option, value, c);
     }
-    const struct nh_preset *preset = status ? NULL : nh_preset_find(c->arch);
-    for (size_t i = 0; !status && preset && preset->options[i].name; i++) {
-        const struct nh_option *option = find(preset->options[i].name, strlen(preset->options[i].name));
-        assert(option);
-        status = option->kind->read(option, preset->options[i].value, c);
-        o->given[option - options] = NH_BY_PRESET;
-    }
-    return status;
+    if (!status && c->arch && c->model)
+        status = nh_fail(NH_USAGE, "--arch makes a random model, --model reads one; leave one out");
+    const struct nh_arch *arch = status ? NULL : nh_arch_find(c->arch);
+    if (arch)
+        status = read_settings(o, arch->fixed);
+    if (arch && !status)
+        status = read_settings(o, arch->recipe);
+    return !status && c->model ? read_checkpoint(o) : status;
 }
 
 int nh_options_parse(struct nh_options *o, int argc, char **argv)
@@ -432,11 +487,32 @@ int nh_options_parse(struct nh_options *o, int argc, char **argv)
         return status;
     resolve(o);
     for (size_t i = 0; i < COUNT && !status; i++)
-        if (o->given[i] == NH_BY_USER && !has_effect(&options[i], &o->config))
-            status = o->config.train.steps
-                         ? nh_fail(NH_USAGE, "--%s has no effect with this --optimizer; leave it out", options[i].name)
-                         : nh_fail(NH_USAGE, "--%s has no effect without training; leave it out or add --steps N", options[i].name);
+        if (o->given[i] == NH_BY_USER && lacks(&options[i], &o->config))
+            status = nh_fail(NH_USAGE, "--%s has no effect %s", options[i].name, lacks(&options[i], &o->config));
     return status ? status : nh_options_conflicts(o);
+}
+
+void nh_options_free(struct nh_options *o)
+{
+    nh_hf_close(o->checkpoint);
+    o->checkpoint = NULL;
+}
+
+struct nh_piece *nh_options_pieces(const struct nh_options *o, const struct nh_param *param, size_t *n)
+{
+    const struct nh_arch *arch = nh_arch_find(o->config.arch);
+    struct nh_piece *pieces = o->checkpoint ? nh_hf_pieces(o->checkpoint, &o->config, param, n)
+                                            : nh_arch_pieces(arch, arch ? arch->prefixes : NULL, &o->config, param, n);
+    if (*n)
+        return pieces;
+    pieces = malloc(sizeof *pieces);
+    if (!pieces)
+        abort();
+    const size_t rows = (size_t)param->rows, cols = (size_t)param->cols;
+    *pieces = (struct nh_piece){.n = rows * cols, .rows = rows > 1 ? rows : 0, .cols = cols};
+    snprintf(pieces->name, sizeof pieces->name, "%s", param->name);
+    *n = 1;
+    return pieces;
 }
 
 static int record_knobs(const struct nh_config *c, nh_option_visit *visit, void *arg)
@@ -459,7 +535,7 @@ int nh_options_record(const struct nh_options *o, nh_option_visit *visit, void *
         char text[NH_VALUE_SIZE];
         if (options[i].kind == &nh_value_knob)
             status = record_knobs(&o->config, visit, arg);
-        else if (!options[i].elsewhere && has_effect(&options[i], &o->config))
+        else if (!options[i].elsewhere && !lacks(&options[i], &o->config))
             status = visit(arg, options[i].name, options[i].kind->write(&options[i], &o->config, text));
     }
     return status;

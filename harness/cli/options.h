@@ -3,7 +3,7 @@
 #ifndef NH_OPTIONS_H
 #define NH_OPTIONS_H
 
-#include "harness/core/config.h"
+#include "harness/hf/checkpoint.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -11,19 +11,25 @@
 
 enum { NH_MAX_OPTIONS = 128 };
 
-/** Where an option's value comes from. */
+/** Where an option's value comes from; the preset: an architecture or a checkpoint. */
 enum nh_given { NH_BY_DEFAULT, NH_BY_PRESET, NH_BY_USER };
 
 struct nh_options {
     struct nh_config config; /**< texts point into argv; may be completed before it is recorded: seq, batch, vocab */
     enum nh_given given[NH_MAX_OPTIONS]; /**< by option of the table */
+    struct nh_hf *checkpoint; /**< of --model, or NULL */
 };
 
 /** Reads argv[0..argc), the words behind the command's name, over the defaults; then looks for contradictions.
  *  NH_USAGE and one sentence where something is wrong. Knobs, data_seed, kv_heads, embed_scale and threads are
  * resolved; seq, batch and vocab stay 0 where they are up to the data. --help and --version are not options of a run.
+ * With --model nh_options_free is due, whatever is returned.
  */
 int nh_options_parse(struct nh_options *options, int argc, char **argv);
+void nh_options_free(struct nh_options *options);
+
+/** The tensors of a parameter as checkpoint or architecture name them, or one by its own name; to be freed. */
+struct nh_piece *nh_options_pieces(const struct nh_options *options, const struct nh_param *param, size_t *n);
 
 /** True where the user gave this option himself; name without dashes, one of the table. */
 bool nh_options_given(const struct nh_options *options, const char *name);

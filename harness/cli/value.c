@@ -3,9 +3,9 @@
 
 #include "harness/cli/names.h"
 #include "harness/cli/near.h"
-#include "harness/cli/preset.h"
 #include "harness/core/err.h"
 #include "harness/core/policy.h"
+#include "harness/hf/arch.h"
 #include "layouts/layout.h"
 #include "probes/probe.h"
 #include "results/number.h"
@@ -416,9 +416,9 @@ static int arch_read(const struct nh_option *o, const char *text, struct nh_conf
 {
     (void)o;
     size_t i;
-    const int status = nh_names_find(&nh_preset_names, text, &i);
+    const int status = nh_names_find(&nh_arch_names, text, &i);
     if (!status)
-        c->arch = nh_presets[i]->name;
+        c->arch = nh_archs[i]->name;
     return status;
 }
 

@@ -10,6 +10,9 @@
 
 enum { NH_VALUE_SIZE = 1024 };
 
+/** Whose an option is with --model: the user's; the checkpoint's, which fixes it; nobody's, as weights are not drawn. */
+enum nh_of_model { NH_MODEL_FREE, NH_MODEL_FIXED, NH_MODEL_DRAWN };
+
 /** One row of the option table. */
 struct nh_option {
     const char *group; /**< heading in the help, where a group begins */
@@ -21,7 +24,9 @@ struct nh_option {
     double min, max;            /**< range of a number; most bytes of a text */
     const char *word;           /**< a word for the number 0: "auto" */
     const char *const *choices; /**< closed by NULL */
+    enum nh_of_model of_model;
     bool training;  /**< has no effect without --steps */
+    bool experts;   /**< has no effect without --experts */
     unsigned optimizers; /**< bit i: optimizer i reads it; 0 = all do */
     bool elsewhere; /**< says where or how fast a run goes, not what it computes: neither recorded nor hashed */
     const char *help;
@@ -55,7 +60,7 @@ extern const struct nh_value_kind nh_value_int, /**< int */
     nh_value_scale,                             /**< double: auto = 0, off = 1, or a number */
     nh_value_layout, nh_value_format, nh_value_policy, nh_value_probes, nh_value_data,
     nh_value_roles, /**< ROLE=FORMAT,... */
-    nh_value_arch,  /**< a preset: const char * */
+    nh_value_arch,  /**< an architecture: const char * */
     nh_value_text, /**< const char *, not copied */
     nh_value_knob; /**< NAME=VALUE of the layout's own; read and recorded by name */
 

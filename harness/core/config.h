@@ -91,6 +91,8 @@ struct nh_weight_source {
     /** Writes numbers [first, first + n) of a parameter, row by row, as float (bits 32) or double (64); called from several
      *  threads. What could fail has been checked before. */
     void (*read)(void *arg, const struct nh_param *param, size_t first, size_t n, int bits, void *out);
+    /** These numbers are not read soon: memory need not hold them. NULL where that is of no use. */
+    void (*done)(void *arg, const struct nh_param *param, size_t first, size_t n);
 };
 
 struct nh_config {
@@ -139,6 +141,7 @@ struct nh_config {
     struct nh_training train;
 
     const struct nh_weight_source *weights; /**< NULL = drawn from the seed */
+    bool streamed; /**< one forward pass over them: weights and values are held only while they are needed */
     uint64_t seed, data_seed;
     int threads;
     const char *arch; /**< the preset that was asked for, or NULL */

@@ -28,6 +28,7 @@ static const struct {
 } types[] = {
     [NH_TENSOR_F64] = {"F64", 8},   [NH_TENSOR_F32] = {"F32", 4}, [NH_TENSOR_F16] = {"F16", 2},
     [NH_TENSOR_BF16] = {"BF16", 2}, [NH_TENSOR_I64] = {"I64", 8}, [NH_TENSOR_I32] = {"I32", 4},
+    [NH_TENSOR_U8] = {"U8", 1},     [NH_TENSOR_BOOL] = {"BOOL", 1},
 };
 
 static const char metadata[] = "__metadata__";
@@ -78,7 +79,7 @@ static int read_type(struct nh_tensor *t, const json_t *entry, const char *path)
             t->type = (enum nh_tensor_type)i;
             return NH_OK;
         }
-    return REFUSE(path, t, "has the dtype '%.20s'; F64, F32, F16, BF16, I64 and I32 can be read", name ? name : "none");
+    return REFUSE(path, t, "has the dtype '%.20s'; F64, F32, F16, BF16, I64, I32, U8 and BOOL can be read", name ? name : "none");
 }
 
 static int read_shape(struct nh_tensor *t, const json_t *entry, const char *path)
@@ -102,7 +103,7 @@ static int read_shape(struct nh_tensor *t, const json_t *entry, const char *path
     return NH_OK;
 }
 
-static size_t bytes_of(const struct nh_tensor *t)
+size_t nh_tensor_bytes(const struct nh_tensor *t)
 {
     return t->count * types[t->type].width;
 }
@@ -117,10 +118,10 @@ static int read_place(struct nh_tensor *t, const json_t *entry, const unsigned c
         return REFUSE(path, t, "needs data_offsets of %s; write the file again", "two whole numbers, begin and end");
     if (end > size)
         return REFUSE(path, t, "ends at byte %zu of the data, but the file has %zu; get the whole file", end, size);
-    if (end - begin != bytes_of(t)) {
+    if (end - begin != nh_tensor_bytes(t)) {
         char text[NH_SHAPE_TEXT];
         return REFUSE(path, t, "has %zu bytes, but %s %s takes %zu; write the file again", end - begin,
-                      types[t->type].name, nh_shape_text(&t->shape, text), bytes_of(t));
+                      types[t->type].name, nh_shape_text(&t->shape, text), nh_tensor_bytes(t));
     }
     t->bytes = data + begin;
     return NH_OK;
@@ -130,7 +131,7 @@ static int by_place(const void *a, const void *b)
 {
     const struct nh_tensor *x = a, *y = b;
     const uintptr_t p = (uintptr_t)x->bytes, q = (uintptr_t)y->bytes;
-    return p != q ? (p > q) - (p < q) : (bytes_of(x) > bytes_of(y)) - (bytes_of(x) < bytes_of(y));
+    return p != q ? (p > q) - (p < q) : (nh_tensor_bytes(x) > nh_tensor_bytes(y)) - (nh_tensor_bytes(x) < nh_tensor_bytes(y));
 }
 
 /* The format wants every byte of the data to be of one tensor: a file that is not so was written by mistake. */
@@ -144,7 +145,7 @@ static int check_places(const struct nh_safetensors *s, const unsigned char *dat
                           "begins at byte %zu of the data, but what is before it ends at %zu: "
                           "the file has %s; write it again",
                           begin, end, begin > end ? "a hole" : "an overlap");
-        end = begin + bytes_of(&s->tensors[i]);
+        end = begin + nh_tensor_bytes(&s->tensors[i]);
     }
     return end == size
                ? NH_OK
@@ -305,48 +306,89 @@ const char *nh_safetensors_meta(const struct nh_safetensors *s, const char *name
 
 /* ---- reading: numbers ---- */
 
-static double from_f16(uint16_t bits)
+bool nh_tensor_is_real(const struct nh_tensor *t)
 {
-    const int exponent = bits >> 10 & 31, mantissa = bits & 1023;
-    const double a = exponent == 31 ? (mantissa ? (double)NAN : (double)INFINITY)
-                     : exponent     ? ldexp(1024 + mantissa, exponent - 25)
-                                    : ldexp(mantissa, -24);
-    return bits >> 15 ? -a : a;
+    return t->type <= NH_TENSOR_BF16;
 }
 
-static double from_bf16(uint16_t bits)
+/* Exponent and mantissa moved to their places in a float, whose exponent is then 112 too small: one exact product. */
+static inline float from_f16(uint16_t bits)
+{
+    const uint32_t low = bits & 0x7fffu, sign = (uint32_t)(bits & 0x8000u) << 16;
+    const uint32_t moved = low << 13, special = low >= 0x7c00u ? moved | 0x7f800000u : 0;
+    float x;
+    memcpy(&x, &moved, sizeof x);
+    x *= 0x1p112f;
+    uint32_t wide;
+    memcpy(&wide, &x, sizeof wide);
+    wide = (special ? special : wide) | sign;
+    memcpy(&x, &wide, sizeof x);
+    return x;
+}
+
+static inline float from_bf16(uint16_t bits)
 {
     const uint32_t wide = (uint32_t)bits << 16;
     float x;
     memcpy(&x, &wide, sizeof x);
-    return (double)x;
+    return x;
 }
 
-/* out[i] = what `from` makes of the i-th number; tensors may lie at any byte. */
-#define CONVERT(type, from)                                                                                            \
-    for (size_t i = 0; i < t->count; i++) {                                                                            \
+#define AS_IT_IS(x) (x)
+
+/* out[i] = what `from` makes of the i-th number, as `to`; tensors may lie at any byte. */
+#define CONVERT(type, from, to)                                                                                        \
+    for (size_t i = 0; i < n; i++) {                                                                                   \
         type x;                                                                                                        \
-        memcpy(&x, t->bytes + i * sizeof x, sizeof x);                                                                 \
-        out[i] = from(x);                                                                                              \
+        memcpy(&x, bytes + i * sizeof x, sizeof x);                                                                    \
+        ((to *)out)[i] = (to)from(x);                                                                                  \
     }                                                                                                                  \
     break
 
+#define CONVERT_ALL(to)                                                                                                \
+    switch (t->type) {                                                                                                 \
+    case NH_TENSOR_F64:                                                                                                \
+        CONVERT(double, AS_IT_IS, to);                                                                                 \
+    case NH_TENSOR_F32:                                                                                                \
+        CONVERT(float, AS_IT_IS, to);                                                                                  \
+    case NH_TENSOR_F16:                                                                                                \
+        CONVERT(uint16_t, from_f16, to);                                                                               \
+    case NH_TENSOR_BF16:                                                                                               \
+        CONVERT(uint16_t, from_bf16, to);                                                                              \
+    case NH_TENSOR_I64:                                                                                                \
+        CONVERT(int64_t, AS_IT_IS, to);                                                                                \
+    case NH_TENSOR_I32:                                                                                                \
+        CONVERT(int32_t, AS_IT_IS, to);                                                                                \
+    case NH_TENSOR_U8:                                                                                                 \
+    case NH_TENSOR_BOOL:                                                                                               \
+        CONVERT(uint8_t, AS_IT_IS, to);                                                                                \
+    }                                                                                                                  \
+    break
+
+void nh_tensor_convert(const struct nh_tensor *t, size_t first, size_t n, int bits, void *out)
+{
+    const unsigned char *bytes = t->bytes + first * types[t->type].width;
+    assert(first <= t->count && n <= t->count - first);
+    switch (bits) {
+    case 32:
+        CONVERT_ALL(float);
+    default:
+        CONVERT_ALL(double);
+    }
+}
+
 void nh_tensor_read(const struct nh_tensor *t, double *out)
 {
-    switch (t->type) {
-    case NH_TENSOR_F64:
-        CONVERT(double, );
-    case NH_TENSOR_F32:
-        CONVERT(float, (double));
-    case NH_TENSOR_F16:
-        CONVERT(uint16_t, from_f16);
-    case NH_TENSOR_BF16:
-        CONVERT(uint16_t, from_bf16);
-    case NH_TENSOR_I64:
-        CONVERT(int64_t, (double));
-    case NH_TENSOR_I32:
-        CONVERT(int32_t, (double));
-    }
+    nh_tensor_convert(t, 0, t->count, 64, out);
+}
+
+void nh_tensor_let_go(const struct nh_tensor *t, size_t first, size_t n)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), width = types[t->type].width;
+    const uintptr_t begin = ((uintptr_t)t->bytes + first * width + page - 1) / page * page;
+    const uintptr_t end = ((uintptr_t)t->bytes + (first + n) * width) / page * page;
+    if (begin < end) /* whole pages alone: the rest is another tensor's too */
+        madvise((void *)begin, end - begin, MADV_DONTNEED);
 }
 
 int nh_safetensors_copy(const struct nh_safetensors *s, const char *name, enum nh_tensor_type type, void *out, size_t n)
@@ -360,7 +402,7 @@ int nh_safetensors_copy(const struct nh_safetensors *s, const char *name, enum n
         return REFUSE(s->path, t, "holds %zu numbers of %s, but it must hold %zu of %s", t->count, types[t->type].name,
                       n, types[type].name);
     if (n > 0)
-        memcpy(out, t->bytes, bytes_of(t));
+        memcpy(out, t->bytes, nh_tensor_bytes(t));
     return NH_OK;
 }
 

@@ -7,6 +7,7 @@
 #ifndef NH_SAFETENSORS_H
 #define NH_SAFETENSORS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 enum { NH_SHAPE_MAX = 8, NH_SHAPE_TEXT = 8 * 22 + 3 };
@@ -22,7 +23,17 @@ size_t nh_shape_count(const struct nh_shape *shape);
 /** "[2, 3]". Returns text. */
 const char *nh_shape_text(const struct nh_shape *shape, char text[NH_SHAPE_TEXT]);
 
-enum nh_tensor_type { NH_TENSOR_F64, NH_TENSOR_F32, NH_TENSOR_F16, NH_TENSOR_BF16, NH_TENSOR_I64, NH_TENSOR_I32 };
+/* Of bytes, U8 and BOOL: masks that some checkpoints have beside their weights. */
+enum nh_tensor_type {
+    NH_TENSOR_F64,
+    NH_TENSOR_F32,
+    NH_TENSOR_F16,
+    NH_TENSOR_BF16,
+    NH_TENSOR_I64,
+    NH_TENSOR_I32,
+    NH_TENSOR_U8,
+    NH_TENSOR_BOOL
+};
 
 struct nh_tensor {
     const char *name;
@@ -48,8 +59,20 @@ size_t nh_safetensors_count(const struct nh_safetensors *s);
 const struct nh_tensor *nh_safetensors_at(const struct nh_safetensors *s, size_t index);
 const struct nh_tensor *nh_safetensors_find(const struct nh_safetensors *s, const char *name);
 
+/** True for F64, F32, F16 and BF16. */
+bool nh_tensor_is_real(const struct nh_tensor *t);
+
+/** Bytes of its numbers. */
+size_t nh_tensor_bytes(const struct nh_tensor *t);
+
 /** All count numbers as double: exact but for I64 beyond 2^53, which is rounded to nearest. */
 void nh_tensor_read(const struct nh_tensor *t, double *out);
+
+/** Numbers [first, first + n) as float (bits 32; F64, I64 and I32 rounded to nearest) or double (64). */
+void nh_tensor_convert(const struct nh_tensor *t, size_t first, size_t n, int bits, void *out);
+
+/** Of a mapped file: numbers [first, first + n) are not read soon, so that memory need not hold them. */
+void nh_tensor_let_go(const struct nh_tensor *t, size_t first, size_t n);
 
 /** Copies the n numbers of a tensor bit by bit, to doubles (NH_TENSOR_F64) or floats (NH_TENSOR_F32). NH_FAILED where
  * it is missing, of another type or of another size. */

@@ -214,7 +214,7 @@ START_TEST(headers)
         {"{\"x\":1}", "tensor 'x' has the dtype 'none'"},
         {"{\"x\":{}}", "dtype 'none'"},
         {"{\"x\":{\"dtype\":1,\"shape\":[4],\"data_offsets\":[0,16]}}", "dtype 'none'"},
-        {"{\"x\":{\"dtype\":\"U8\",\"shape\":[16],\"data_offsets\":[0,16]}}", "dtype 'U8'; F64"},
+        {"{\"x\":{\"dtype\":\"I8\",\"shape\":[16],\"data_offsets\":[0,16]}}", "dtype 'I8'; F64"},
         {"{\"x\":{\"dtype\":\"F32\",\"data_offsets\":[0,16]}}", "no shape"},
         {"{\"x\":{\"dtype\":\"F32\",\"shape\":4,\"data_offsets\":[0,16]}}", "no shape"},
         {"{\"x\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,4],\"data_offsets\":[0,16]}}", "at most 8"},

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/** Architectures of published decoders, as data over the one core: the options that their authors chose, what each key of a
+ *  config.json means as an option, and which published tensor is which parameter. One file each; docs/models.md. */
+#ifndef NH_ARCH_H
+#define NH_ARCH_H
+
+#include "harness/core/graph.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+/** An option of a run and its value, as they would be typed; without dashes. */
+struct nh_setting {
+    const char *option, *value;
+};
+
+enum { NH_SETTING_SIZE = 4100 };
+
+/** What a config.json is read from and into. */
+struct nh_hf_reading {
+    const json_t *config; /**< of the text model */
+    const char *path;     /**< of the file, for errors */
+    bool has_head;        /**< the checkpoint has a head's matrix of its own */
+    struct nh_setting *settings; /**< so far */
+    size_t n_settings;
+};
+
+/** A key of config.json, or several that make one option. */
+struct nh_arch_key {
+    const char *key;    /**< "name" or "name|other name"; NULL: convert looks for itself */
+    const char *option; /**< that it sets; NULL: it is only looked at, and refused where words do not have it */
+    /** Writes the option's value. NH_FAILED with the key and what would work. value: NULL where key is NULL. */
+    int (*convert)(const struct nh_hf_reading *in, const struct nh_arch_key *key, const json_t *value, char text[NH_SETTING_SIZE]);
+    const char *absent; /**< the option's value where the key is not there, "" = its default; NULL: the key must be there */
+    const char *null;   /**< the same where it is null; NULL = as absent */
+    const struct nh_setting *words; /**< of nh_key_word: values of the key and of the option, closed by a NULL option */
+};
+
+/* harness/hf/keys.c: a whole number; a number; a whole number over the width; a word, boolean or number of a few; the tied
+ * head; biases of attention and FFN; bases of rotations; how they are stretched, in all layers alike or in global layers alone;
+ * local and global layers, by the kind of each or every n-th global (words: the key of n, and n without it), and as Qwen has
+ * them; their window; experts, where not all layers are dense. */
+typedef int nh_key_convert(const struct nh_hf_reading *in, const struct nh_arch_key *key, const json_t *value,
+                           char text[NH_SETTING_SIZE]);
+nh_key_convert nh_key_count, nh_key_real, nh_key_ratio, nh_key_word, nh_key_tie, nh_key_bias, nh_key_theta, nh_key_theta_local,
+    nh_key_scaling, nh_key_scaling_global, nh_key_layers, nh_key_layers_qwen, nh_key_window, nh_key_experts;
+
+/** The part of a parameter that a tensor is: by itself, rows of one product, or the same of every expert. */
+enum nh_slice { NH_WHOLE, NH_SLICE_Q, NH_SLICE_K, NH_SLICE_V, NH_SLICE_GATE, NH_SLICE_UP, NH_SLICE_COUNT };
+
+struct nh_arch_tensor {
+    const char *param;   /**< its name in the core, without "layers.L." */
+    const char *tensor;  /**< its name in the file behind the prefix; first %d: the layer from 0, second: the expert from 0 */
+    enum nh_slice slice;
+    bool transposed; /**< [in, out], as y = x W has it */
+};
+
+/** What stands before the names of all tensors, and before the head's. */
+struct nh_arch_prefix {
+    const char *body, *head;
+};
+
+struct nh_arch {
+    const char *name;            /**< as --arch takes it */
+    const char *const *aliases;  /**< closed by NULL, or NULL */
+    const char *what, *source;
+    const char *const *types;    /**< model_type of config.json, closed by NULL; or NULL */
+    const char *mark;            /**< without a model_type: a tensor that tells it */
+    const struct nh_setting *fixed;  /**< options of every such model; closed by a NULL option, as are those below */
+    const struct nh_setting *recipe; /**< options of its authors' start, for --arch */
+    const struct nh_arch_key *keys;  /**< closed by a NULL convert */
+    const struct nh_arch_tensor *tensors;  /**< closed by a NULL param */
+    const struct nh_arch_prefix *prefixes; /**< in the order in which they are tried; closed by a NULL body */
+    const char *const *unread; /**< ends of names of tensors that take no part: masks, tables; closed by NULL */
+    const char *const *open;   /**< options that neither config.json nor tensors tell, so that they stay the user's */
+};
+
+/** All architectures, closed by NULL. */
+extern const struct nh_arch *const nh_archs[];
+
+/** The architecture of this very name; NULL where there is none, or no name. */
+const struct nh_arch *nh_arch_find(const char *name);
+
+/** A published tensor of a parameter. */
+struct nh_piece {
+    char name[112];
+    size_t first, n;   /**< its numbers among those of the parameter, row by row */
+    size_t rows, cols; /**< of the parameter's side; rows = 0: a tensor of one dimension */
+    bool transposed;
+};
+
+/** The tensors of a parameter, to be freed; none (and *n = 0) where the architecture has none, or arch is NULL. */
+struct nh_piece *nh_arch_pieces(const struct nh_arch *arch, const struct nh_arch_prefix *prefix, const struct nh_config *config,
+                                const struct nh_param *param, size_t *n);
+
+/** The value of a key, or of one of several "a|b"; NULL where there is none. */
+const json_t *nh_key_find(const json_t *config, const char *keys);
+
+/** All keys of an architecture as settings: in->settings, each to be freed. */
+int nh_arch_read(struct nh_hf_reading *in, const struct nh_arch *arch);
+void nh_hf_reading_free(struct nh_hf_reading *in);
+
+#endif
