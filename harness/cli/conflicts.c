@@ -188,9 +188,6 @@ static int experts(const struct nh_options *o)
                        c->moe.experts, c->moe.experts);
     if (nh_options_given(o, "experts") && c->moe.dense_layers >= c->depth)
         return nh_fail(NH_USAGE, "--experts has no effect, as all %d layers are dense; take fewer --dense-layers", c->depth);
-    const char *idle = nh_options_given(o, "ffn-mult") ? "ffn-mult" : c->bias == NH_BIAS_FFN ? "bias ffn" : NULL;
-    if (idle && c->moe.dense_layers == 0)
-        return nh_fail(NH_USAGE, "--%s has no effect where every layer has experts; leave it out or add --dense-layers N", idle);
     bool inner = false;
     const int status = norms_ffn(c, &inner);
     if (inner)
