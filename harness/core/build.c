@@ -10,9 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/** Keys of the random streams of tensors that belong to no branch (branch matrices use enum nh_weight). */
-enum { TENSOR_EMBED = 100, TENSOR_POSITION, TENSOR_HEAD };
-
 /** What a norm reads under --ln-relax: x / c, in x's format. */
 static nh_val relax(struct nh_builder *b, nh_val x)
 {
@@ -107,7 +104,9 @@ nh_val nh_branch_with(struct nh_builder *b, nh_val x, const struct nh_inner *inn
 {
     assert(b->pos.kind != NH_BLOCK);
     b->g->n_norms += b->pos.kind == NH_ATTN ? (inner->norm_qkv ? 3 : 0) + inner->norm_out : inner->norm_out;
-    return b->raw = b->pos.kind == NH_ATTN ? nh_put_attention(b, x, inner) : nh_put_feed_forward(b, x, inner);
+    nh_val (*ffn)(struct nh_builder *, nh_val, const struct nh_inner *) =
+        nh_layer_has_experts(b->config, b->layer) ? nh_put_experts : nh_put_feed_forward;
+    return b->raw = b->pos.kind == NH_ATTN ? nh_put_attention(b, x, inner) : ffn(b, x, inner);
 }
 
 nh_val nh_branch(struct nh_builder *b, nh_val x)
@@ -174,8 +173,8 @@ static int embed(struct nh_builder *b, nh_val *streams)
 {
     const struct nh_config *c = b->config;
     at(b, 0, NH_SUB_EMBED);
-    struct nh_part tok = {.rows = b->g->vocab, .tensor = TENSOR_EMBED, .std = nh_embed_std(c)};
-    struct nh_part pos = {.rows = b->g->seq, .tensor = TENSOR_POSITION, .std = nh_embed_std(c)};
+    struct nh_part tok = {.rows = b->g->vocab, .tensor = NH_TENSOR_EMBED, .std = nh_embed_std(c)};
+    struct nh_part pos = {.rows = b->g->seq, .tensor = NH_TENSOR_POSITION, .std = nh_embed_std(c)};
     int table = nh_put_param(b, "embed", c->width, 1, &tok, NH_ROLE_EMBEDDING, NH_SITE_EMBED);
     int position = c->pos == NH_POS_LEARNED ? nh_put_param(b, "positions", c->width, 1, &pos, NH_ROLE_EMBEDDING, NH_SITE_EMBED) : -1;
     nh_val x = nh_put_value(b, c->width, NH_SITE_EMBED, NH_ROLE_RESIDUAL);
@@ -256,7 +255,7 @@ int nh_graph_build(struct nh_graph **out, const struct nh_config *config, int ba
     step(&b, streams, first, &y, 1);
     g->head_rec = g->n_recs;
     if (!config->tie) {
-        struct nh_part own = {.rows = vocab, .tensor = TENSOR_HEAD, .std = nh_head_std(config)};
+        struct nh_part own = {.rows = vocab, .tensor = NH_TENSOR_HEAD, .std = nh_head_std(config)};
         table = nh_put_param(&b, "head", config->width, 1, &own, NH_ROLE_WEIGHT, NH_SITE_LOGITS);
     }
     head(&b, y, table);

@@ -28,11 +28,11 @@ size_t nh_graph_parameters(const struct nh_graph *g)
 /** Start values of a parameter, in double. */
 static void start_values(const struct nh_config *config, const struct nh_param *p, double factor, double *w)
 {
-    for (int i = 0; i < p->n_parts; i++) {
-        const struct nh_part *part = &p->part[i];
+    for (int i = 0; i < p->n_parts * p->repeat; i++) {
+        const struct nh_part *part = &p->part[i % p->n_parts];
         size_t n = (size_t)part->rows * (size_t)p->cols;
         if (part->std > 0)
-            nh_draw(config, p->layer, part->tensor, part->std * factor, w, n);
+            nh_draw(config, p->layer, part->tensor + i / p->n_parts * NH_TENSOR_STEP, part->std * factor, w, n);
         else
             for (size_t j = 0; j < n; j++)
                 w[j] = part->start;

@@ -92,14 +92,6 @@ static unsigned depends_db(const struct unit *u, size_t row, size_t col)
     return u->lane->flags[col];
 }
 
-static void column_flags(const real *p, size_t rows, size_t cols, size_t ld, bool any, unsigned char *flags)
-{
-    memset(flags, 0, cols);
-    for (size_t r = 0; any && r < rows; r++)
-        for (size_t c = 0; c < cols; c++)
-            flags[c] |= (unsigned char)((isnan(p[r * ld + c]) ? HAS_NAN : 0) | (isinf(p[r * ld + c]) ? HAS_INF : 0));
-}
-
 static void weight_gradient(const struct unit *u, int block)
 {
     struct nh_exec *x = u->x;
@@ -108,8 +100,8 @@ static void weight_gradient(const struct unit *u, int block)
     size_t rows = (size_t)x->g->rows;
     int o0 = block * WEIGHT_ROWS, o1 = o0 + WEIGHT_ROWS < out->cols ? o0 + WEIGHT_ROWS : out->cols;
     const real *dy = pass_ptr(u->p, r->out, 0, 0), *xs = value_ptr(x, r->in[0]);
-    column_flags(dy, rows, (size_t)out->cols, (size_t)out->ld, x->bad_grad[r->out] > 0, u->lane->flags);
-    column_flags(xs, rows, (size_t)in->cols, (size_t)in->ld, x->bad_value[in->base] > 0, u->lane->flags + out->cols);
+    NH_T(nh_column_flags)(dy, rows, (size_t)out->cols, (size_t)out->ld, x->bad_grad[r->out] > 0, u->lane->flags);
+    NH_T(nh_column_flags)(xs, rows, (size_t)in->cols, (size_t)in->ld, x->bad_value[in->base] > 0, u->lane->flags + out->cols);
     real *dw = wgrad_ptr(x, r->par[0]) + (size_t)o0 * (size_t)in->cols;
     gemm(x, true, true, false, o1 - o0, in->cols, (int)rows, dy + o0, (size_t)out->ld, xs, (size_t)in->ld,
          x->wgrad_seen[r->par[0]], dw, (size_t)in->cols);

@@ -79,6 +79,7 @@ crashes() {
     [ "$at" -gt 30 ] || say "only $at calls"
 }
 check 'death at every change of a file' crashes --policy megatron-fp16 --steps 3 --checkpoint-every 2
+check 'and with experts' crashes --steps 3 --checkpoint-every 2 --optimizer muon --experts 3 --experts-active 2 --experts-shared 1
 check 'and where a run stops by itself' crashes --dtype fp16 --loss-scale 1e9 --steps 4 --checkpoint-every 1
 
 # signalled SIGNAL SECONDS FOLDER: the long run goes on, and is sent a signal; its exit code.
