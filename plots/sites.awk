@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # sites.awk -v what=overflow|headroom -v direction=fwd|bwd|wgrad -v axis=layer|step -v step=last|NUMBER
-# -v depth=deepest|all|NUMBER data.csv: rows of sites.csv to heat maps of site by layer, or by step of training (of all layers,
+# -v depth=deepest|all|NUMBER -v format=own|fp16|bf16|fp8-e4m3|fp8-e5m2 data.csv: rows of sites.csv to heat maps of site by layer, or by step of training (of all layers,
 # whatever `step` says), one panel for each value of the run's keys; behind csv.awk and runs.awk. A cell has the overflows of
 # all its layers, or their least headroom; of the seeds of a panel it shows the worst.
 #
@@ -37,7 +37,17 @@ BEGIN {
     most_panels = 24
     if (axis !~ /^(layer|step)$/)
         fail("over=" axis ": a heat map has its columns over layer or step")
-    value_column = what == "overflow" ? "overflow" : "headroom_bits"
+    # Another format: what would be left of it above the largest value in fp32, that of an fp32 twin or of an fp32 run.
+    limit["fp16"] = 65504
+    limit["bf16"] = 3.3895313892515355e38
+    limit["fp8-e4m3"] = 448
+    limit["fp8-e5m2"] = 57344
+    other = what == "headroom" && format != "own"
+    if (other && !(format in limit))
+        fail("format=" format ": headroom is in own, fp16, bf16, fp8-e4m3 or fp8-e5m2")
+    if (other && direction != "fwd")
+        fail("headroom in another format is of the forward direction")
+    value_column = what == "overflow" ? "overflow" : other ? "max_abs" : "headroom_bits"
     n_needed = split("layer sublayer site direction nan_made propagated overflow " value_column, needed)
     kinds = split("same value over passed only_zeros nan_made zero_made overflowed text", kind_name)
     nkeys = split("layout depth dtype policy init label", key)
@@ -55,6 +65,7 @@ BEGIN {
     c_step = "step" in column ? column["step"] : 0
     c_zero = "zero_made" in column ? column["zero_made"] : 0
     c_total = "total" in column ? column["total"] : 0
+    c_wide = "max_abs_fp32" in column ? column["max_abs_fp32"] : 0
     while (csv_row(file)) {
         if (field[c_direction] != direction)
             continue
@@ -140,6 +151,22 @@ BEGIN {
                 fail("column " needed[j] " holds \"" v "\", which is no number")
         }
         o = field[column["overflow"]] + 0
+        if (other) { # of values in fp32 there is nothing to tell but their size
+            v = c_wide ? field[c_wide] : ""
+            if (v == "" && of(r, "dtype") ~ /^fp(32|64)$/)
+                v = field[column["max_abs"]]
+            if (v == "" || kind(v) != "finite")
+                continue
+            if (v + 0 == 0) {
+                measured = any_finite = only_zeros[i] = 1
+                continue
+            }
+            field[column[value_column]] = log(limit[format] / v) / log(2)
+            o = v + 0 > limit[format]
+            field[column["nan_made"]] = field[column["propagated"]] = 0
+            if (c_zero)
+                field[c_zero] = 0
+        }
         if (c_total)
             total[p] += field[c_total]
         if (o > 0) {
@@ -185,7 +212,8 @@ BEGIN {
     if (!n_rows_read)
         fail("the results have no row of step " step)
     if (!measured)
-        fail("nothing was measured: every row of column " value_column " is empty")
+        fail(other ? "the largest values in fp32 are not known: run with --dtype fp32, or add headroom to --probes" : \
+            "nothing was measured: every row of column " value_column " is empty")
     if (!any_finite)
         print "plot: warning: column " value_column " has no finite value" >"/dev/stderr"
 
@@ -262,9 +290,9 @@ BEGIN {
     for (k = 1; k <= panels; k++) {
         p = place[k]
         if (p in first)
-            text = "first overflow" (axis == "step" ? " seen" : "") ": " first[p]
+            text = (other ? "first that would overflow" : "first overflow") (axis == "step" ? " seen" : "") ": " first[p]
         else
-            text = "no overflow" (c_total ? " in " count_text(total[p]) " values" : "")
+            text = "no overflow" (c_total && !other ? " in " count_text(total[p]) " values" : "")
         if (what == "headroom" && !(p in first))
             text = p in least ? sprintf("least: %.1f bits, %s", least[p], least_at[p]) : "no finite value"
         printf "panel_name[%d] = %s; finding[%d] = %s\n", k, gp(title[p]), k, gp(text) >out

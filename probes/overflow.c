@@ -26,7 +26,8 @@ static int measure(const struct nh_view *view, struct nh_rows *rows)
         nh_set(rows, k, NH_LAYERS_UNDERFLOW, (double)sum.underflow);
         nh_set(rows, k, NH_LAYERS_SUBNORMAL, (double)sum.subnormal);
         nh_set(rows, k, NH_LAYERS_TOTAL, (double)sum.total);
-        nh_set(rows, k, NH_LAYERS_OVERFLOW_BWD, backward);
+        if (view->backward)
+            nh_set(rows, k, NH_LAYERS_OVERFLOW_BWD, backward);
     }
     rows->sites = true;
     return 0;
@@ -37,6 +38,7 @@ const struct nh_probe nh_probe_overflow = {
     .what = "counts of stored values that overflowed, became NaN, passed one on, underflowed; and sites.csv with headroom",
     .columns = "overflow nan_made propagated zero_made underflow subnormal total overflow_bwd",
     .by_default = true,
-    .needs_backward = true,
+    .wants_backward = true,
+    .in_the_end = true,
     .measure = measure,
 };

@@ -20,7 +20,9 @@ struct nh_view {
     const struct nh_model *shadow; /**< the fp64 twin, NULL where no probe asked for it */
     const double *rms_theory;      /**< law of the stream, per row; nan = none */
     const struct nh_counts *counts; /**< of the step: sites x NH_DIRECTIONS */
+    bool backward;                 /**< there has been a backward pass */
     double loss_scale;             /**< factor in all gradients */
+    int from, to;                  /**< rows to fill */
 };
 
 /** A singular value of the Jacobian of a row; index from 1, largest first; 0 = none. */
@@ -55,8 +57,12 @@ struct nh_probe {
     bool by_default;            /**< runs without being asked for */
     bool at_start_only;         /**< not without being asked for where a model is trained: it takes long */
     bool needs_backward;        /**< gradients must have been computed */
+    bool wants_backward;        /**< reads them where they are; of weights that were trained elsewhere they are not made for it */
+    bool by_step;               /**< reads nothing but values of the step itself: may be asked before the next step has run */
+    bool in_the_end;            /**< reads no values: may be asked when they are gone */
     bool needs_shadow;          /**< the fp64 twin must have run */
     bool needs_law;             /**< reads rms_theory */
+    bool needs_wide;            /**< the fp32 twin must have run */
     /** Forward passes that its work amounts to, for --dry-run; NULL = next to none. */
     double (*passes)(const struct nh_config *config);
     /** NH_USAGE and a sentence where it cannot measure this model; NULL = it always can. */

@@ -13,7 +13,7 @@ static int measure(const struct nh_view *view, struct nh_rows *rows)
 {
     const struct nh_model *m = view->model;
 #pragma omp parallel for schedule(static) num_threads(view->config->threads)
-    for (int k = 0; k < rows->n; k++) {
+    for (int k = view->from; k < view->to; k++) {
         const struct nh_step *s = &m->graph->steps[k / NH_STREAMS];
         int stream = k % NH_STREAMS;
         if (s->after[stream] < 0)
@@ -40,5 +40,6 @@ const struct nh_probe nh_probe_rms = {
     .columns = "rms rms_theory max_abs kurtosis token_cos branch_rms branch_raw_rms",
     .by_default = true,
     .needs_law = true,
+    .by_step = true,
     .measure = measure,
 };

@@ -76,13 +76,23 @@ static int make_models(struct nh_run *run)
     int status = nh_data_batch(run->data, 0, tokens);
     if (!status)
         status = nh_model_create(&run->model, c, c->batch, c->seq, c->vocab, tokens, run->backward);
-    if (!status && nh_run_needs(c, true)) {
-        struct nh_config twin;
+    struct nh_config twin;
+    if (!status && nh_run_needs(c, NH_NEEDED_SHADOW)) {
         nh_config_shadow(&twin, c);
         status = nh_model_create(&run->shadow, &twin, c->batch, c->seq, c->vocab, tokens, false);
     }
+    if (!status && nh_run_needs(c, NH_NEEDED_WIDE)) {
+        nh_config_wide(&twin, c);
+        status = nh_model_create(&run->wide, &twin, c->batch, c->seq, c->vocab, tokens, false);
+    }
     free(tokens);
     return status;
+}
+
+/** Of the twin nothing is looked at on the way. */
+static void pass_by(void *arg, int step)
+{
+    (void)arg, (void)step;
 }
 
 /** Forward and backward pass of one batch, on the start weights. */
@@ -91,9 +101,11 @@ static void run_once(struct nh_run *run)
     const struct nh_config *c = &run->options.config;
     const struct nh_model *m = &run->model;
     nh_stage("forward");
-    run->loss = m->core->forward(m->exec);
+    run->loss = nh_model_forward(&run->model, c, nh_measure_step, run);
     if (run->shadow.graph)
         run->shadow.core->forward(run->shadow.exec);
+    if (run->wide.graph)
+        nh_model_forward(&run->wide, c, pass_by, NULL);
     run->counts = m->core->counts(m->exec);
     run->loss_scale = 1;
     if (!run->backward)
@@ -123,9 +135,14 @@ static enum nh_run_status judge(const struct nh_run *run)
 /** A look at the start: nothing is written before all is measured. */
 static int look(struct nh_run *run, bool *finished)
 {
-    run_once(run);
+    int status = NH_OK;
+    if (run->options.config.streamed)
+        status = nh_measure_begin(run);
+    if (!status)
+        run_once(run);
     nh_stage("probes");
-    int status = nh_measure_begin(run);
+    if (!status && !run->options.config.streamed)
+        status = nh_measure_begin(run);
     if (!status)
         status = nh_measure(run);
     run->status = judge(run);
@@ -171,7 +188,8 @@ static int run_all(struct nh_run *run, double start)
     if (!status && !c->dry_run)
         status = where_to_start(run, &finished, &resume);
     if (!status && !finished) {
-        run->backward = c->train.steps || c->dump || nh_run_needs(c, false);
+        run->backward = c->train.steps || nh_run_needs(c, NH_NEEDED_BACKWARD);
+        run->options.config.streamed = nh_run_is_streamed(c);
         status = nh_run_plan(run);
         if (status || c->dry_run)
             return status;
@@ -202,7 +220,7 @@ int nh_cmd_run(int argc, char **argv)
         status = run_all(&run, start);
     nh_record_close(&run);
     nh_trainer_destroy(&run.trainer);
-    nh_model_destroy(&run.model), nh_model_destroy(&run.shadow);
+    nh_model_destroy(&run.model), nh_model_destroy(&run.shadow), nh_model_destroy(&run.wide);
     nh_data_close(run.data), nh_data_close(run.held_out);
     nh_options_free(&run.options);
     free(run.rows.cells), free(run.rows.measured), free(run.rows.spectrum), free(run.rms_theory), free(run.dir);

@@ -77,10 +77,17 @@ static int attention_only(const struct nh_options *o)
     const struct nh_config *c = &o->config;
     if (has_attention(c))
         return NH_OK;
-    static const char *const names[] = {"qk-norm", "score-scale", "pb-relax", "softmax-grad", "window", "heads", "kv-heads", "theta",
-                                        "head-dim", "theta-local", "rope-scaling", "pattern", "attn-gate", "query-scalar",
-                                        "score-softcap"};
-    const char *idle = c->qk_zero ? "qk-init 0" : first_given(o, names, sizeof names / sizeof *names);
+    static const char *const names[] = {"score-scale", "pb-relax", "softmax-grad", "window", "heads", "kv-heads", "theta"};
+    const char *idle = c->qk_zero             ? "qk-init 0"
+                       : c->qk_norm           ? "qk-norm"
+                       : c->attn_gate         ? "attn-gate"
+                       : c->query_scalar > 0  ? "query-scalar"
+                       : c->score_softcap > 0 ? "score-softcap"
+                       : c->head_dim          ? "head-dim"
+                       : c->theta_local > 0   ? "theta-local"
+                       : c->rope_scaling.form ? "rope-scaling"
+                       : c->pattern           ? "pattern"
+                                              : first_given(o, names, sizeof names / sizeof *names);
     if (idle)
         return nh_fail(NH_USAGE, "--%s has no effect with --branches ffn, which has no attention; leave one out", idle);
     return NH_OK;
@@ -90,8 +97,8 @@ static int ffn_only(const struct nh_options *o)
 {
     if (o->config.branches & NH_BRANCHES_FFN)
         return NH_OK;
-    static const char *const names[] = {"ffn", "ffn-mult", "experts"};
-    const char *idle = first_given(o, names, sizeof names / sizeof *names);
+    static const char *const names[] = {"ffn", "ffn-mult"};
+    const char *idle = o->config.moe.experts ? "experts" : first_given(o, names, sizeof names / sizeof *names);
     if (idle)
         return nh_fail(NH_USAGE, "--%s has no effect with --branches attn, which has no FFN; leave one out", idle);
     return NH_OK;
@@ -113,14 +120,16 @@ static int hidden_width(const struct nh_options *o)
 
 static int rotation(const struct nh_options *o)
 {
-    static const char *const names[] = {"theta", "theta-local", "rope-scaling"};
     const struct nh_config *c = &o->config;
-    const char *idle = first_given(o, names, sizeof names / sizeof *names);
+    const char *idle = c->theta_local > 0             ? "theta-local"
+                       : c->rope_scaling.form         ? "rope-scaling"
+                       : nh_options_given(o, "theta") ? "theta"
+                                                      : NULL;
     if (idle && !rotates(c))
         return nh_fail(NH_USAGE, "--%s has no effect without rotation; leave it out or use --pos rope", idle);
-    if (c->pos == NH_POS_INTERLEAVED && nh_options_given(o, "rope-scaling"))
+    if (c->pos == NH_POS_INTERLEAVED && c->rope_scaling.form)
         return nh_fail(NH_USAGE, "--rope-scaling has no effect with --pos interleaved, which rotates in local layers alone; leave one out");
-    if (c->pos == NH_POS_INTERLEAVED && nh_options_given(o, "theta-local") && nh_options_given(o, "theta"))
+    if (c->pos == NH_POS_INTERLEAVED && c->theta_local > 0 && nh_options_given(o, "theta"))
         return nh_fail(NH_USAGE, "--theta has no effect beside --theta-local with --pos interleaved, which rotates in local layers alone; "
                                  "leave one out");
     return NH_OK;
@@ -133,7 +142,7 @@ static int pattern(const struct nh_options *o)
     int local = 0;
     for (int l = 1; l <= c->depth; l++)
         local += nh_layer_is_local(c, l);
-    if (nh_options_given(o, "theta-local") && local == 0)
+    if (c->theta_local > 0 && local == 0 && nh_options_given(o, "theta-local"))
         return nh_fail(NH_USAGE, "--theta-local has no effect without local layers; leave it out or add --pattern lg");
     if (nh_options_given(o, "window") && c->pattern && *c->pattern && local == 0)
         return nh_fail(NH_USAGE, "--window has no effect, as no layer of --pattern %.40s is local; leave one out", c->pattern);
@@ -145,15 +154,11 @@ static int pattern(const struct nh_options *o)
 
 static int experts(const struct nh_options *o)
 {
-    static const char *const names[] = {"experts-active", "experts-shared", "expert-mult", "dense-layers", "route-scale"};
     const struct nh_config *c = &o->config;
-    const char *idle = first_given(o, names, sizeof names / sizeof *names);
-    if (!c->moe.experts)
-        return idle ? nh_fail(NH_USAGE, "--%s has no effect without experts; leave it out or add --experts N", idle) : NH_OK;
-    if (c->moe.active > c->moe.experts)
+    if (c->moe.experts && c->moe.active > c->moe.experts)
         return nh_fail(NH_USAGE, "--experts-active %d is more than --experts %d; --experts-active %d would do", c->moe.active,
                        c->moe.experts, c->moe.experts);
-    if (nh_options_given(o, "experts") && c->moe.dense_layers >= c->depth)
+    if (c->moe.experts && nh_options_given(o, "experts") && c->moe.dense_layers >= c->depth)
         return nh_fail(NH_USAGE, "--experts has no effect, as all %d layers are dense; take fewer --dense-layers", c->depth);
     return NH_OK;
 }
@@ -252,7 +257,7 @@ static int cotangent(const struct nh_options *o)
     char list[NH_VALUE_SIZE] = "";
     size_t n = 0;
     for (size_t i = 0; nh_probes[i] && n < sizeof list; i++) {
-        if (!nh_probes[i]->needs_backward)
+        if (!nh_probes[i]->needs_backward && !nh_probes[i]->wants_backward)
             continue;
         if (o->config.probes >> i & 1)
             return NH_OK;

@@ -20,7 +20,7 @@ static int law(struct nh_run *run)
     for (int k = 0; k < n_rows; k++)
         run->rms_theory[k] = (double)NAN;
     if (!nh_run_needs_law(c))
-        return NH_OK;
+        return NH_OK; /* so it is with weights that are no start */
     double *gram = malloc((size_t)g->seq * (size_t)g->seq * sizeof *gram);
     double *rms = malloc(2 * (size_t)n_rows * sizeof *rms); /* of either stream */
     status = gram && rms ? nh_model_gram(&run->model, gram) : nh_fail(NH_FAILED, "out of memory for the law; try a smaller --seq");
@@ -46,18 +46,34 @@ int nh_measure_begin(struct nh_run *run)
     return law(run);
 }
 
+static struct nh_view view_of(const struct nh_run *run, int from, int to)
+{
+    return (struct nh_view){.config = &run->options.config, .model = &run->model, .rms_theory = run->rms_theory,
+                            .shadow = run->shadow.graph ? &run->shadow : NULL, .counts = run->counts, .backward = run->backward,
+                            .loss_scale = run->loss_scale / run->options.config.train.grad_accum, .from = from, .to = to};
+}
+
+void nh_measure_step(void *arg, int step)
+{
+    struct nh_run *run = arg;
+    const struct nh_view view = view_of(run, step * NH_STREAMS, (step + 1) * NH_STREAMS);
+    for (int i = 0; nh_probes[i]; i++)
+        if ((run->options.config.probes >> i & 1) && nh_probes[i]->by_step)
+            nh_probes[i]->measure(&view, &run->rows);
+}
+
 int nh_measure(struct nh_run *run)
 {
     struct nh_rows *rows = &run->rows;
-    struct nh_view view = {.config = &run->options.config, .model = &run->model, .rms_theory = run->rms_theory,
-                           .shadow = run->shadow.graph ? &run->shadow : NULL, .counts = run->counts,
-                           .loss_scale = run->loss_scale / run->options.config.train.grad_accum};
+    const struct nh_view view = view_of(run, 0, rows->n);
+    const bool streamed = run->options.config.streamed; /* then some have been asked on the way */
     int status = NH_OK;
     free(rows->spectrum);
     rows->spectrum = NULL, rows->n_spectrum = 0, rows->sites = false;
-    memset(rows->measured, 0, (size_t)rows->n * NH_COLUMN_COUNT * sizeof *rows->measured);
+    if (!streamed)
+        memset(rows->measured, 0, (size_t)rows->n * NH_COLUMN_COUNT * sizeof *rows->measured);
     for (int i = 0; nh_probes[i] && !status; i++)
-        if (run->options.config.probes >> i & 1)
+        if ((run->options.config.probes >> i & 1) && !(streamed && nh_probes[i]->by_step))
             status = nh_probes[i]->measure(&view, rows);
     return status;
 }

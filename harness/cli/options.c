@@ -54,15 +54,15 @@ static const struct nh_option options[] = {
      .of_model = NH_MODEL_FIXED, .help = "hidden width of the FFN over the width"},
     {.name = "experts", .kind = &nh_value_int, AT(moe.experts), .start = "none", .word = "none", .min = 1, .max = 4096,
      .of_model = NH_MODEL_FIXED, .help = "experts of a mixture in place of the FFN"},
-    {.name = "experts-active", .kind = &nh_value_int, AT(moe.active), .start = "8", .min = 1, .max = 4096,
+    {.name = "experts-active", .kind = &nh_value_int, AT(moe.active), .experts = true, .start = "8", .min = 1, .max = 4096,
      .of_model = NH_MODEL_FIXED, .help = "experts that a token goes through"},
-    {.name = "experts-shared", .kind = &nh_value_int, AT(moe.shared), .start = "0", .max = 4096,
+    {.name = "experts-shared", .kind = &nh_value_int, AT(moe.shared), .experts = true, .start = "0", .max = 4096,
      .of_model = NH_MODEL_FIXED, .help = "further experts, that every token goes through"},
-    {.name = "expert-mult", .kind = &nh_value_positive, AT(moe.mult), .start = "0.25",
+    {.name = "expert-mult", .kind = &nh_value_positive, AT(moe.mult), .experts = true, .start = "0.25",
      .of_model = NH_MODEL_FIXED, .help = "hidden width of an expert over the width"},
-    {.name = "dense-layers", .kind = &nh_value_int, AT(moe.dense_layers), .start = "0", .max = 4096,
+    {.name = "dense-layers", .kind = &nh_value_int, AT(moe.dense_layers), .experts = true, .start = "0", .max = 4096,
      .of_model = NH_MODEL_FIXED, .help = "first layers, which have no experts but the FFN"},
-    {.name = "route-scale", .kind = &nh_value_positive, AT(moe.route_scale), .start = "1",
+    {.name = "route-scale", .kind = &nh_value_positive, AT(moe.route_scale), .experts = true, .start = "1",
      .of_model = NH_MODEL_FIXED, .help = "factor on the weights of the chosen experts"},
     {.name = "norm", .kind = &nh_value_choice, AT(norm), .start = "rms",
      .choices = WORDS("rms", "layer"),
@@ -307,9 +307,12 @@ static void resolve(struct nh_options *o)
         c->accum = c->policy->format[NH_ROLE_ACCUM] ? NH_WIDE_FP32 : NH_WIDE_DTYPE;
     if (!is_set(o, "norm-stats"))
         c->norm_stats = c->policy->format[NH_ROLE_NORM_STAT] ? NH_WIDE_FP32 : NH_WIDE_DTYPE;
-    for (size_t i = 0; nh_probes[i]; i++)
-        if (c->train.steps && !is_set(o, "probes") && nh_probes[i]->at_start_only)
+    for (size_t i = 0; nh_probes[i] && !is_set(o, "probes"); i++) {
+        if (c->train.steps && nh_probes[i]->at_start_only)
             c->probes &= ~(UINT32_C(1) << i);
+        if (c->model && !c->train.steps) /* of a checkpoint what one forward pass tells */
+            c->probes = (c->probes & ~(UINT32_C(1) << i)) | (uint32_t)(nh_probes[i]->by_step || nh_probes[i]->in_the_end) << i;
+    }
     cpu_set_t cpus;
     if (c->threads == 0)
         c->threads = sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? CPU_COUNT(&cpus) : 1;
@@ -406,12 +409,18 @@ static int read_knobs(struct nh_config *c, const struct sets *sets)
     return status;
 }
 
-/* False for what only training, or only another optimizer, or only a model that is drawn, reads. */
-static bool has_effect(const struct nh_option *option, const struct nh_config *c)
+/* What an option of no effect lacks, as "without training"; NULL where it has an effect. */
+static const char *lacks(const struct nh_option *option, const struct nh_config *c)
 {
     if (option->of_model == NH_MODEL_DRAWN && c->model)
-        return false;
-    return !option->training || (c->train.steps && (!option->optimizers || option->optimizers >> c->train.optimizer & 1));
+        return "with --model, whose weights are not drawn; leave it out";
+    if (option->experts && !c->moe.experts)
+        return "without experts; leave it out or add --experts N";
+    if (option->training && !c->train.steps)
+        return "without training; leave it out or add --steps N";
+    if (option->optimizers && !(option->optimizers >> c->train.optimizer & 1))
+        return "with this --optimizer; leave it out";
+    return NULL;
 }
 
 /* Settings, as if they had been typed. */
@@ -478,10 +487,8 @@ int nh_options_parse(struct nh_options *o, int argc, char **argv)
         return status;
     resolve(o);
     for (size_t i = 0; i < COUNT && !status; i++)
-        if (o->given[i] == NH_BY_USER && !has_effect(&options[i], &o->config))
-            status = o->config.train.steps
-                         ? nh_fail(NH_USAGE, "--%s has no effect with this --optimizer; leave it out", options[i].name)
-                         : nh_fail(NH_USAGE, "--%s has no effect without training; leave it out or add --steps N", options[i].name);
+        if (o->given[i] == NH_BY_USER && lacks(&options[i], &o->config))
+            status = nh_fail(NH_USAGE, "--%s has no effect %s", options[i].name, lacks(&options[i], &o->config));
     return status ? status : nh_options_conflicts(o);
 }
 
@@ -528,7 +535,7 @@ int nh_options_record(const struct nh_options *o, nh_option_visit *visit, void *
         char text[NH_VALUE_SIZE];
         if (options[i].kind == &nh_value_knob)
             status = record_knobs(&o->config, visit, arg);
-        else if (!options[i].elsewhere && has_effect(&options[i], &o->config))
+        else if (!options[i].elsewhere && !lacks(&options[i], &o->config))
             status = visit(arg, options[i].name, options[i].kind->write(&options[i], &o->config, text));
     }
     return status;

@@ -8,12 +8,25 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-bool nh_run_needs(const struct nh_config *c, bool shadow)
+bool nh_run_needs(const struct nh_config *c, enum nh_needed what)
 {
+    bool needed = what == NH_NEEDED_BACKWARD && c->dump;
+    for (int i = 0; nh_probes[i]; i++) {
+        const struct nh_probe *p = nh_probes[i];
+        bool reads = what == NH_NEEDED_SHADOW ? p->needs_shadow
+                     : what == NH_NEEDED_WIDE ? p->needs_wide
+                                              : p->needs_backward || (p->wants_backward && !c->weights);
+        needed |= (c->probes >> i & 1) && reads;
+    }
+    return needed;
+}
+
+bool nh_run_is_streamed(const struct nh_config *c)
+{
+    bool streamed = c->weights && !c->train.steps && !c->dump;
     for (int i = 0; nh_probes[i]; i++)
-        if (c->probes >> i & 1 && (shadow ? nh_probes[i]->needs_shadow : nh_probes[i]->needs_backward))
-            return true;
-    return false;
+        streamed = streamed && (!(c->probes >> i & 1) || nh_probes[i]->by_step || nh_probes[i]->in_the_end);
+    return streamed;
 }
 
 bool nh_run_needs_law(const struct nh_config *c)
@@ -90,21 +103,24 @@ int nh_run_plan(const struct nh_run *run)
     const struct nh_config *c = &run->options.config;
     struct nh_config twin;
     struct nh_graph *g = NULL, *t = NULL;
-    nh_config_shadow(&twin, c);
     int status = nh_graph_build(&g, c, c->batch, c->seq, c->vocab);
     double need = 0, have = (double)nh_memory_available();
     if (!status)
         need = (double)nh_model_memory(g, c->threads, run->backward) + probe_memory(c, g);
-    if (!status && nh_run_needs(c, true)) {
+    for (enum nh_needed what = NH_NEEDED_SHADOW; what <= NH_NEEDED_WIDE && !status; what++) {
+        if (!nh_run_needs(c, what))
+            continue;
+        (what == NH_NEEDED_SHADOW ? nh_config_shadow : nh_config_wide)(&twin, c);
         status = nh_graph_build(&t, &twin, c->batch, c->seq, c->vocab);
         need += status ? 0 : (double)nh_model_memory(t, c->threads, false);
+        nh_graph_free(t), t = NULL;
     }
     for (int i = 0; nh_probes[i] && !status; i++)
         if (c->probes >> i & 1 && nh_probes[i]->refuse)
             status = nh_probes[i]->refuse(c, g);
     if (!status && c->dry_run)
         estimate(run, g, need);
-    nh_graph_free(g), nh_graph_free(t);
+    nh_graph_free(g);
     if (!status && need > have)
         return nh_fail(NH_FAILED, "this run needs %.1f GiB of memory and %.1f GiB are free; try a smaller --depth, --width, --batch or "
                                   "--seq, or --probes none", need / 0x1p30, have / 0x1p30);

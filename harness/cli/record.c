@@ -267,6 +267,16 @@ static int write_layers(struct nh_run *run, int step)
     return status;
 }
 
+double nh_wide_max(const struct nh_run *run, int site)
+{
+    const struct nh_graph *g = run->wide.graph;
+    const struct nh_site *s = &run->model.graph->sites[site];
+    for (int i = 0; g && i < g->n_sites; i++)
+        if (g->sites[i].layer == s->layer && g->sites[i].sublayer == s->sublayer && g->sites[i].name == s->name)
+            return nh_largest(&run->wide.core->counts(run->wide.exec)[i * NH_DIRECTIONS + NH_FWD]);
+    return (double)NAN;
+}
+
 static int write_sites(struct nh_run *run, int step)
 {
     const struct nh_graph *g = run->model.graph;
@@ -293,6 +303,9 @@ static int write_sites(struct nh_run *run, int step)
         if (isfinite(c->min_abs)) /* inf = every value is zero: there is no smallest */
             nh_writer_real(w, NH_SITES_MIN_ABS, c->min_abs);
         nh_writer_real(w, NH_SITES_HEADROOM_BITS, nh_headroom_bits(nh_site_format(g, i / NH_DIRECTIONS, d), c));
+        const double wide = d == NH_FWD ? nh_wide_max(run, i / NH_DIRECTIONS) : (double)NAN;
+        if (!isnan(wide))
+            nh_writer_real(w, NH_SITES_MAX_ABS_FP32, wide);
         status = nh_writer_row(w);
     }
     return status;

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 /** The short table that a run prints. */
+#include "harness/cli/headroom.h"
 #include "harness/cli/run.h"
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 enum { ROWS = 9 };
 
@@ -101,6 +103,25 @@ static void print_headroom(const struct nh_run *run)
            (unsigned long long)overflow[NH_WGRAD]);
 }
 
+/** Sites by overflow count, and what the fp32 twin tells. */
+static void print_sites(const struct nh_run *run)
+{
+    const struct nh_graph *g = run->model.graph;
+    struct nh_site_line *lines = calloc((size_t)g->n_sites + 1, sizeof *lines);
+    size_t n = 0;
+    for (int s = 0; s < g->n_sites && lines; s++) {
+        const struct nh_counts *c = &run->counts[s * NH_DIRECTIONS + NH_FWD];
+        if (!c->total)
+            continue;
+        lines[n] = (struct nh_site_line){.layer = g->sites[s].layer, .overflow = c->overflow, .max_abs = nh_wide_max(run, s)};
+        snprintf(lines[n].site, sizeof lines[n].site, "%s", nh_site_names[g->sites[s].name]);
+        n++;
+    }
+    if (lines)
+        nh_headroom_print(stdout, lines, n);
+    free(lines);
+}
+
 /** The first offence of a direction, in a line. */
 static void print_first(const struct nh_run *run, const char *head, struct nh_event e)
 {
@@ -135,6 +156,8 @@ void nh_report_run(const struct nh_run *run)
         print_layers(run);
     if (run->counts)
         print_headroom(run);
+    if (run->wide.graph)
+        print_sites(run);
     if (c->train.steps)
         print_training(run);
     print_first(run, "first", nh_run_first(run, NH_FWD));

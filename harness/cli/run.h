@@ -10,7 +10,7 @@
 #include "probes/probe.h"
 
 /** Changes with every change that moves a number of the results: part of the name of a run. */
-#define NH_NUMERICS_VERSION 2
+#define NH_NUMERICS_VERSION 3
 
 enum nh_run_status { NH_RUN_OK, NH_RUN_OVERFLOWED, NH_RUN_DIVERGED, NH_RUN_INTERRUPTED };
 extern const char *const nh_run_status_names[];
@@ -21,6 +21,7 @@ struct nh_run {
     struct nh_options options;
     struct nh_data *data, *held_out; /**< held_out: NULL where nothing is validated */
     struct nh_model model, shadow;   /**< shadow.graph is NULL where no probe needs it */
+    struct nh_model wide;            /**< the fp32 twin; likewise */
     struct nh_trainer trainer;       /**< where steps > 0 */
     struct nh_rows rows;             /**< of the last measured step */
     int measured;                    /**< that step */
@@ -42,8 +43,12 @@ void nh_stage(const char *what);
 
 /* plan.c */
 
-/** True where a probe of the run reads gradients (or the fp64 twin). */
-bool nh_run_needs(const struct nh_config *c, bool shadow);
+/** What a probe of the run reads: gradients, the fp64 twin, the fp32 twin. */
+enum nh_needed { NH_NEEDED_BACKWARD, NH_NEEDED_SHADOW, NH_NEEDED_WIDE };
+bool nh_run_needs(const struct nh_config *c, enum nh_needed what);
+
+/** True where a single forward pass is all that is asked of weights from a checkpoint: then it is streamed. */
+bool nh_run_is_streamed(const struct nh_config *c);
 
 /** True where a probe of the run reads the layout's law and there is one. */
 bool nh_run_needs_law(const struct nh_config *c);
@@ -55,6 +60,9 @@ int nh_run_plan(const struct nh_run *run);
 
 /** Room for the rows, and the law of the stream on the measured input of the forward pass that has just run. */
 int nh_measure_begin(struct nh_run *run);
+
+/** Asks the probes about one step of a forward pass that is streamed; arg: the run. */
+void nh_measure_step(void *arg, int step);
 
 /** Asks all probes about the passes that have just run. */
 int nh_measure(struct nh_run *run);
@@ -106,6 +114,9 @@ extern const char *const nh_run_files[];
 /** log2 of the format's maximum over the largest |x|: -inf behind an overflow, inf for a tensor of zeros, nan where there is
  *  nothing but NaN. */
 double nh_headroom_bits(const struct nh_fmt *format, const struct nh_counts *c);
+
+/** The largest forward value of a site in the fp32 twin; nan where there is none. */
+double nh_wide_max(const struct nh_run *run, int site);
 
 /** The format that values of a site are rounded to in a direction. */
 const struct nh_fmt *nh_site_format(const struct nh_graph *g, int site, enum nh_direction direction);

@@ -26,6 +26,7 @@ struct nh_option {
     const char *const *choices; /**< closed by NULL */
     enum nh_of_model of_model;
     bool training;  /**< has no effect without --steps */
+    bool experts;   /**< has no effect without --experts */
     unsigned optimizers; /**< bit i: optimizer i reads it; 0 = all do */
     bool elsewhere; /**< says where or how fast a run goes, not what it computes: neither recorded nor hashed */
     const char *help;

@@ -189,6 +189,28 @@ static void build_step(struct nh_builder *b, int layer, enum nh_kind kind, nh_va
     step(b, before, first, streams, b->g->n_streams);
 }
 
+/** Logits and loss; where the model is streamed, by blocks of the vocabulary. */
+static void head(struct nh_builder *b, nh_val x, int weight)
+{
+    const struct nh_config *c = b->config;
+    struct nh_graph *g = b->g;
+    int step = g->streamed && g->vocab > NH_VOCAB_BLOCK ? NH_VOCAB_BLOCK : g->vocab;
+    x = nh_put_matmul_in(b, x);
+    for (int c0 = 0; c0 < g->vocab; c0 += step) {
+        bool part = c0 + step < g->vocab;
+        g->logits = nh_put_value(b, part ? step : g->vocab - c0, NH_SITE_LOGITS, NH_ROLE_LOGITS);
+        struct nh_rec *r = nh_graph_rec(g, NH_OP_LINEAR, g->logits);
+        r->in[0] = x, r->par[0] = weight, r->u.linear.row0 = c0;
+        if (c->softcap > 0)
+            g->logits = nh_put_activate(b, g->logits, NH_ACT_SOFTCAP, NH_SITE_SOFTCAP, NH_ROLE_LOGITS);
+        nh_val before = g->nll;
+        g->nll = nh_put_value(b, part ? 3 : 1, NH_SITE_LOSS, NH_ROLE_LOSS);
+        r = nh_graph_rec(g, NH_OP_XENT, g->nll);
+        r->in[0] = g->logits, r->in[1] = before;
+        r->u.xent.z_loss = c->z_loss, r->u.xent.col0 = c0, r->u.xent.part = part;
+    }
+}
+
 int nh_graph_build(struct nh_graph **out, const struct nh_config *config, int batch, int seq, int vocab)
 {
     const struct nh_layout *layout = config->layout;
@@ -214,16 +236,11 @@ int nh_graph_build(struct nh_graph **out, const struct nh_config *config, int ba
     step(&b, streams, first, &y, 1);
     g->head_rec = g->n_recs;
     if (!config->tie) {
-        struct nh_part head = {.rows = vocab, .tensor = TENSOR_HEAD, .std = nh_head_std(config)};
-        table = nh_put_param(&b, "head", config->width, 1, &head, NH_ROLE_WEIGHT, NH_SITE_LOGITS);
+        struct nh_part own = {.rows = vocab, .tensor = TENSOR_HEAD, .std = nh_head_std(config)};
+        table = nh_put_param(&b, "head", config->width, 1, &own, NH_ROLE_WEIGHT, NH_SITE_LOGITS);
     }
-    g->logits = nh_put_linear(&b, y, table, NULL, NH_SITE_LOGITS, NH_ROLE_LOGITS);
-    if (config->softcap > 0)
-        g->logits = nh_put_activate(&b, g->logits, NH_ACT_SOFTCAP, NH_SITE_SOFTCAP, NH_ROLE_LOGITS);
+    head(&b, y, table);
     g->values[g->logits].watched = config->dump != NULL;
-    g->nll = nh_graph_value(g, 1, nh_graph_site(g, b.layer, b.sublayer, NH_SITE_LOSS, NH_ROLE_LOSS), NH_ROLE_LOSS);
-    struct nh_rec *loss = nh_graph_rec(g, NH_OP_XENT, g->nll);
-    loss->in[0] = g->logits, loss->u.xent.z_loss = config->z_loss;
     nh_graph_close(g);
     *out = g;
     return NH_OK;

@@ -140,6 +140,7 @@ struct nh_config {
     struct nh_training train;
 
     const struct nh_weight_source *weights; /**< NULL = drawn from the seed */
+    bool streamed; /**< one forward pass over them: weights and values are held only while they are needed */
     uint64_t seed, data_seed;
     int threads;
     const char *arch; /**< the preset that was asked for, or NULL */

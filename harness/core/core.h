@@ -42,6 +42,9 @@ struct nh_core {
     void (*set_tokens)(struct nh_exec *x, const int *tokens);
     /** Runs the tape; returns the mean loss (0 where there is no target). */
     double (*forward)(struct nh_exec *x);
+    /** The same for a streamed graph. look(arg, step) is called behind each step, while its values are there; what they are is lost
+     *  afterwards, counters stay. */
+    double (*forward_streamed)(struct nh_exec *x, const struct nh_weight_source *source, void (*look)(void *arg, int step), void *arg);
     /** Overwrites a value and runs operations [first, end) again: for checks of derivatives. */
     void (*write)(struct nh_exec *x, nh_val v, const double *in);
     void (*rerun)(struct nh_exec *x, int first, int end);

@@ -111,8 +111,11 @@ static void free_lanes(struct lane *lanes, int n)
 
 static size_t memory(const struct nh_graph *g, int threads, bool gradients)
 {
-    size_t numbers = place_values(g, NULL) + g->n_weights + g->n_aux, lane, flags;
+    size_t lane, flags;
     lane_need(g, &lane, &flags);
+    if (g->streamed)
+        return (NH_T(nh_stream_place)(g, NULL) + NH_T(nh_stream_weights)(g) + g->n_aux + (size_t)threads * lane) * sizeof(real);
+    size_t numbers = place_values(g, NULL) + g->n_weights + g->n_aux;
     if (gradients) {
         size_t *at = malloc(((size_t)g->n_values + 1) * sizeof *at);
         if (!at)
@@ -142,6 +145,7 @@ static void destroy(struct nh_exec *x)
     free_lanes(x->lanes, x->threads);
     free(x->values), free(x->weights), free(x->wgrads), free(x->aux), free(x->grads);
     free(x->value_at), free(x->grad_at), free(x->grad_seen), free(x->wgrad_seen);
+    free(x->param_at), free(x->token_row);
     free(x->bad_value), free(x->bad_grad), free(x->bad_param), free(x->param_counts), free(x->param_first), free(x->counts), free(x->tokens), free(x->cos), free(x->sin);
     free(x);
 }
@@ -162,6 +166,7 @@ static void rotation_tables(struct nh_exec *x)
 
 static int create(struct nh_exec **out, const struct nh_graph *g, int threads, bool gradients)
 {
+    assert(!g->streamed || !gradients);
     openblas_set_num_threads(1); /* threads are ours: results must not depend on how a library splits its sums */
     struct nh_exec *x = calloc(1, sizeof *x);
     if (!x)
@@ -174,14 +179,17 @@ static int create(struct nh_exec **out, const struct nh_graph *g, int threads, b
     x->bad_param = calloc(np, sizeof *x->bad_param);
     x->param_counts = calloc(np, sizeof *x->param_counts), x->param_first = calloc(np, sizeof *x->param_first);
     x->counts = calloc((size_t)g->n_sites * NH_DIRECTIONS, sizeof *x->counts);
-    x->tokens = calloc((size_t)g->rows, sizeof *x->tokens);
+    x->tokens = calloc((size_t)g->rows, sizeof *x->tokens), x->token_row = calloc((size_t)g->rows, sizeof *x->token_row);
+    x->param_at = calloc(np, sizeof *x->param_at);
     x->cos = calloc(tables + 1, sizeof *x->cos), x->sin = calloc(tables + 1, sizeof *x->sin);
     bool ok = x->value_at && x->grad_at && x->grad_seen && x->wgrad_seen && x->bad_value && x->bad_grad && x->bad_param && x->param_counts &&
               x->param_first &&
-              x->counts && x->tokens && x->cos && x->sin;
+              x->counts && x->tokens && x->token_row && x->param_at && x->cos && x->sin;
     if (ok) {
-        x->values = NH_T(nh_take)(place_values(g, x->value_at), sizeof(real));
-        x->weights = NH_T(nh_take)(g->n_weights, sizeof(real));
+        for (int p = 0; p < g->n_params && !g->streamed; p++)
+            x->param_at[p] = g->params[p].offset;
+        x->values = NH_T(nh_take)(g->streamed ? NH_T(nh_stream_place)(g, x->value_at) : place_values(g, x->value_at), sizeof(real));
+        x->weights = NH_T(nh_take)(g->streamed ? NH_T(nh_stream_weights)(g) : g->n_weights, sizeof(real));
         x->aux = NH_T(nh_take)(g->n_aux, sizeof(real));
         ok = x->values && x->weights && x->aux;
     }
@@ -210,7 +218,7 @@ static void count_params(struct nh_exec *x)
         if (site < 0)
             continue;
         nh_counts_add(&x->counts[site * NH_DIRECTIONS + NH_FWD], &x->param_counts[p]);
-        if (x->first[NH_FWD].kind == NH_NO_OFFENCE)
+        if (nh_earlier(&x->param_first[p], &x->first[NH_FWD]))
             x->first[NH_FWD] = x->param_first[p];
     }
 }
@@ -218,6 +226,7 @@ static void count_params(struct nh_exec *x)
 static void set_tokens(struct nh_exec *x, const int *tokens)
 {
     memcpy(x->tokens, tokens, (size_t)x->g->rows * sizeof *tokens);
+    memcpy(x->token_row, tokens, (size_t)x->g->rows * sizeof *tokens);
 }
 
 static void reset_direction(struct nh_exec *x, enum nh_direction d)
@@ -250,6 +259,18 @@ static int64_t bad_input(const struct nh_exec *x, nh_val v)
     return bad;
 }
 
+static double mean_loss(const struct nh_exec *x)
+{
+    const struct nh_graph *g = x->g;
+    if (g->nll < 0)
+        return 0;
+    double sum = 0;
+    const real *nll = value_ptr(x, g->nll);
+    for (int i = 0; i < g->rows; i++)
+        sum += (double)nll[i];
+    return n_targets(g) ? sum / n_targets(g) : 0;
+}
+
 static double forward(struct nh_exec *x)
 {
     const struct nh_graph *g = x->g;
@@ -259,13 +280,27 @@ static double forward(struct nh_exec *x)
         x->bad_value[v] = g->values[v].rec < 0 ? bad_input(x, v) : 0;
     for (int r = 0; r < g->n_recs; r++)
         run_forward(x, r);
-    if (g->nll < 0)
-        return 0;
-    double sum = 0;
-    const real *nll = value_ptr(x, g->nll);
-    for (int i = 0; i < g->rows; i++)
-        sum += (double)nll[i];
-    return n_targets(g) ? sum / n_targets(g) : 0;
+    return mean_loss(x);
+}
+
+/** The same with weights that come from a source when they are needed and are gone afterwards: of one operation at a time. */
+static double forward_streamed(struct nh_exec *x, const struct nh_weight_source *source, void (*look)(void *arg, int step), void *arg)
+{
+    const struct nh_graph *g = x->g;
+    int step = 0;
+    assert(g->streamed);
+    reset_direction(x, NH_FWD);
+    memset(x->bad_value, 0, (size_t)g->n_values * sizeof *x->bad_value);
+    for (int p = 0; p < g->n_params; p++)
+        NH_T(nh_forget_param)(x, p);
+    for (int r = 0; r < g->n_recs; r++) {
+        NH_T(nh_stream_load)(x, source, r);
+        run_forward(x, r);
+        for (; step < g->n_steps && g->steps[step].end_rec == r + 1; step++)
+            look(arg, step);
+    }
+    count_params(x);
+    return mean_loss(x);
 }
 
 static void write_value(struct nh_exec *x, nh_val v, const double *in)
@@ -589,6 +624,7 @@ const struct nh_core NH_T(nh_core) = {
     .set_param = NH_T(nh_set_param),
     .set_tokens = set_tokens,
     .forward = forward,
+    .forward_streamed = forward_streamed,
     .write = write_value,
     .rerun = rerun,
     .backward = backward,

@@ -35,7 +35,9 @@ struct nh_exec {
     struct nh_first first[NH_DIRECTIONS];
     struct nh_counts *param_counts; /**< of each parameter, as it was stored */
     struct nh_first *param_first;
+    size_t *param_at; /**< of parameters, from `weights` */
     int *tokens;
+    int *token_row; /**< row of the embedding table that holds a token: the token, but where the table is streamed */
     real *cos, *sin; /**< rotation tables, 2 x seq x rope_dim/2, in the activation format */
     struct lane *lanes;
     size_t lane_size, lane_flags;
@@ -126,7 +128,7 @@ static inline real *row_ptr(const struct nh_exec *x, nh_val v, int row)
 
 static inline real *weight_ptr(const struct nh_exec *x, int param)
 {
-    return x->weights + x->g->params[param].offset;
+    return x->weights + x->param_at[param];
 }
 
 static inline real *wgrad_ptr(const struct nh_exec *x, int param)
@@ -193,6 +195,11 @@ void *NH_T(nh_take)(size_t n, size_t size);
 
 /* ---- weights (weights.c) ---- */
 
+/** Reads rows [row0, row0 + rows) of a parameter from a source to `to`, rounds them to the parameter's format, and counts them where
+ *  counted is set. On all threads. */
+void NH_T(nh_load_param)(struct nh_exec *x, const struct nh_weight_source *source, int param, int row0, int rows, real *to, bool counted);
+/** Forgets what was counted of a parameter. */
+void NH_T(nh_forget_param)(struct nh_exec *x, int param);
 /** Memory of master weights, moments and sums of gradients; false where it is short. */
 bool NH_T(nh_weights_create)(struct nh_exec *x);
 void NH_T(nh_weights_destroy)(struct nh_exec *x);
@@ -204,6 +211,15 @@ void NH_T(nh_accumulate)(struct nh_exec *x, bool first);
 uint64_t NH_T(nh_update_weights)(struct nh_exec *x, const struct nh_update *u);
 void *NH_T(nh_state)(struct nh_exec *x, int param, enum nh_state state);
 void NH_T(nh_recast)(struct nh_exec *x);
+
+/* ---- a pass whose weights come and go (stream.c) ---- */
+
+/** Places values that live only while they are needed; returns the numbers in all. at: NULL = asks for that alone. */
+size_t NH_T(nh_stream_place)(const struct nh_graph *g, size_t *at);
+/** Numbers of the weights of one operation, at the most. */
+size_t NH_T(nh_stream_weights)(const struct nh_graph *g);
+/** Gets the weights of an operation; those of the one before are gone. */
+void NH_T(nh_stream_load)(struct nh_exec *x, const struct nh_weight_source *source, int rec);
 
 /** Flags of n numbers, up to the first NaN. */
 unsigned NH_T(nh_flags)(const real *p, size_t n, size_t stride);

@@ -54,6 +54,7 @@ struct nh_graph *nh_graph_new(const struct nh_config *config, int batch, int seq
     if (config->train.steps)
         g->n_moments = config->train.optimizer == NH_OPTIMIZER_SGD ? 1 : 2;
     g->sums_gradients = config->train.grad_accum > 1;
+    g->streamed = config->streamed;
     nh_policy_formats(config, g->fmt);
     g->accum_dtype = is_stepwise(g, config, NH_ROLE_ACCUM, config->accum);
     g->norm_stat_dtype = is_stepwise(g, config, NH_ROLE_NORM_STAT, config->norm_stats);

@@ -25,7 +25,8 @@ enum nh_op {
     NH_OP_SHRINK, /**< y = a - silu(p) stopgrad(a), one trained p; par: p */
     NH_OP_CAST,   /**< y = a in another format */
     NH_OP_RELAX,  /**< y = a / c, c = max|a| / bound over the whole tensor, a constant in derivatives */
-    NH_OP_XENT,   /**< negative log-likelihood of each row's target, plus z_loss log^2 Z; 0 where a row has none */
+    NH_OP_XENT,   /**< negative log-likelihood of each row's target, plus z_loss log^2 Z; 0 where a row has none; also in parts,
+                       each with a block of the vocabulary and what the parts before have found */
     NH_OP_COUNT
 };
 
@@ -83,6 +84,9 @@ struct nh_rec {
             double a, b;
         } axpby;
         struct {
+            int row0; /**< first row of W; as many as the output has columns */
+        } linear;
+        struct {
             int heads, kv_heads, head_dim, window;
             double scale; /**< factor on the product; 1 where q was scaled before */
             double alpha; /**< factor inside the softmax, behind the maximum; 1 where scores are not held divided by it */
@@ -103,6 +107,8 @@ struct nh_rec {
         } relax;
         struct {
             double z_loss;
+            int col0;   /**< first token id of the logits */
+            bool part;  /**< the output is not yet the loss but maximum, sum and target logit so far */
         } xent;
     } u;
 };
@@ -115,6 +121,9 @@ struct nh_site {
     bool stored;              /**< there is such a value */
     enum nh_role weight_role; /**< of the parameter whose gradient is counted there */
 };
+
+/** Token ids to a block of logits: losses are summed block by block, and a streamed head is made so. */
+enum { NH_VOCAB_BLOCK = 8192 };
 
 /** A boundary of the stream: what one row of layers.csv is about. Step 0 is the embedding, the last one the exit. */
 struct nh_step {
@@ -140,6 +149,7 @@ struct nh_graph {
     struct nh_rope_table rope[2]; /**< of global and of local layers */
     bool cast_before_gain;
     bool accum_dtype, norm_stat_dtype, softmax_narrow;
+    bool streamed;       /**< run once, forward; weights come and go */
     int n_moments;      /**< numbers that the optimizer keeps for each weight; 0 = the model is not trained */
     bool sums_gradients; /**< the gradients of several batches make one step */
     struct nh_fmt fmt[NH_ROLE_COUNT];

@@ -104,7 +104,7 @@ int nh_model_create(struct nh_model *m, const struct nh_config *config, int batc
     status = m->core->create(&m->exec, m->graph, config->threads, gradients);
     if (!status) {
         m->core->set_tokens(m->exec, tokens);
-        status = set_weights(m, config, tokens);
+        status = config->streamed ? NH_OK : set_weights(m, config, tokens);
     }
     if (status)
         nh_model_destroy(m);
@@ -119,15 +119,33 @@ void nh_model_destroy(struct nh_model *m)
     *m = (struct nh_model){0};
 }
 
+double nh_model_forward(struct nh_model *m, const struct nh_config *config, void (*look)(void *arg, int step), void *arg)
+{
+    if (config->streamed)
+        return m->core->forward_streamed(m->exec, config->weights, look, arg);
+    return m->core->forward(m->exec);
+}
+
+/** The same function with every format that of dtype. */
+static void twin(struct nh_config *other, const struct nh_config *config, const char *dtype)
+{
+    *other = *config;
+    nh_fmt_parse(&other->dtype, dtype);
+    other->policy = nh_policies[0];
+    other->accum = other->norm_stats = NH_WIDE_FP32;
+    other->train.steps = 0;
+    memset(other->role_format, 0, sizeof other->role_format);
+    other->cast_before_gain = false;
+}
+
 void nh_config_shadow(struct nh_config *shadow, const struct nh_config *config)
 {
-    *shadow = *config;
-    nh_fmt_parse(&shadow->dtype, "fp64");
-    shadow->policy = nh_policies[0];
-    shadow->accum = shadow->norm_stats = NH_WIDE_FP32;
-    shadow->train.steps = 0;
-    memset(shadow->role_format, 0, sizeof shadow->role_format);
-    shadow->cast_before_gain = false;
+    twin(shadow, config, "fp64");
+}
+
+void nh_config_wide(struct nh_config *wide, const struct nh_config *config)
+{
+    twin(wide, config, "fp32");
 }
 
 size_t nh_model_memory(const struct nh_graph *g, int threads, bool gradients)

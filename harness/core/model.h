@@ -17,8 +17,14 @@ int nh_model_create(struct nh_model *m, const struct nh_config *config, int batc
                     bool gradients);
 void nh_model_destroy(struct nh_model *m);
 
+/** Forward pass; the mean loss. Where the configuration is streamed, look(arg, step) is called behind each step. */
+double nh_model_forward(struct nh_model *m, const struct nh_config *config, void (*look)(void *arg, int step), void *arg);
+
 /** The fp64 twin of a configuration: the same function, every format fp64, weights not rounded. */
 void nh_config_shadow(struct nh_config *shadow, const struct nh_config *config);
+
+/** The fp32 twin: the same function with every format fp32; streamed where the configuration is. */
+void nh_config_wide(struct nh_config *wide, const struct nh_config *config);
 
 /** Bytes that the model would take, and what the machine can give now. */
 size_t nh_model_memory(const struct nh_graph *g, int threads, bool gradients);

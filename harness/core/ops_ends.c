@@ -10,7 +10,7 @@ static unsigned embed_depends(const struct unit *u, size_t row, size_t col)
 {
     const struct nh_exec *x = u->x;
     size_t cols = (size_t)value_of(x, u->r->out)->cols;
-    unsigned f = flags_of(weight_ptr(x, u->r->par[0]) + (size_t)x->tokens[row] * cols + col, 1, 1);
+    unsigned f = flags_of(weight_ptr(x, u->r->par[0]) + (size_t)x->token_row[row] * cols + col, 1, 1);
     if (u->r->par[1] >= 0)
         f |= flags_of(weight_ptr(x, u->r->par[1]) + row % (size_t)x->g->seq * cols + col, 1, 1);
     return f;
@@ -24,7 +24,7 @@ static void embed_fwd(const struct unit *u)
     size_t cols = (size_t)value_of(x, r->out)->cols;
     real scale = (real)r->u.embed.scale;
     for (int i = b.r0; i < b.r1; i++) {
-        const real *e = weight_ptr(x, r->par[0]) + (size_t)x->tokens[i] * cols;
+        const real *e = weight_ptr(x, r->par[0]) + (size_t)x->token_row[i] * cols;
         const real *p = r->par[1] < 0 ? NULL : weight_ptr(x, r->par[1]) + (size_t)(i % x->g->seq) * cols;
         real *y = row_ptr(x, r->out, i);
         for (size_t c = 0; c < cols; c++)
@@ -94,7 +94,10 @@ static bool has_target(const struct nh_exec *x, int row)
 static unsigned xent_depends(const struct unit *u, size_t row, size_t col)
 {
     (void)col;
-    unsigned f = flags_of(row_ptr(u->x, u->r->in[0], (int)row), (size_t)u->x->g->vocab, 1);
+    const nh_val z = u->r->in[0], before = u->r->in[1];
+    unsigned f = flags_of(row_ptr(u->x, z, (int)row), (size_t)value_of(u->x, z)->cols, 1);
+    if (before >= 0)
+        f |= flags_of(row_ptr(u->x, before, (int)row), 3, 1);
     return u->p ? f | flags_of(pass_ptr(u->p, u->r->out, 0, (int)row), 1, 1) : f;
 }
 
@@ -111,28 +114,47 @@ static real z_slope(const struct nh_rec *r, const real *aux)
     return c > 0 ? 1 + 2 * c * log_z(aux) : 1;
 }
 
+/** Takes a block of n logits into the maximum and the sum of exponentials over it so far; the sum is 0 before the first block. */
+static void take_block(const real *z, int n, real *top_so_far, real *sum_so_far)
+{
+    real top = z[0], sum = 0;
+    for (int c = 1; c < n; c++)
+        top = z[c] > top ? z[c] : top;
+    if (*sum_so_far != 0 && !(*top_so_far < top))
+        top = *top_so_far; /* a NaN stays too */
+#pragma omp simd reduction(+ : sum)
+    for (int c = 0; c < n; c++)
+        sum += r_exp(z[c] - top);
+    *sum_so_far = *sum_so_far != 0 ? *sum_so_far * r_exp(*top_so_far - top) + sum : sum;
+    *top_so_far = top;
+}
+
 static void xent_fwd(const struct unit *u)
 {
     const struct nh_exec *x = u->x;
     const struct nh_rec *r = u->r;
     struct rows b = rows_of(u);
-    int n = x->g->vocab;
+    int n = value_of(x, r->in[0])->cols, col0 = r->u.xent.col0;
     real penalty = (real)r->u.xent.z_loss;
     for (int i = b.r0; i < b.r1; i++) {
-        const real *z = row_ptr(x, r->in[0], i);
-        real top = z[0], sum = 0, *y = row_ptr(x, r->out, i), *aux = x->aux + r->aux + 2 * (size_t)i;
-        for (int c = 1; c < n; c++)
-            top = z[c] > top ? z[c] : top;
-#pragma omp simd reduction(+ : sum)
-        for (int c = 0; c < n; c++)
-            sum += r_exp(z[c] - top);
-        aux[0] = top, aux[1] = sum;
-        *y = has_target(x, i) ? log_z(aux) - z[x->tokens[i + 1]] : 0;
+        const real *z = row_ptr(x, r->in[0], i), *before = r->in[1] < 0 ? NULL : row_ptr(x, r->in[1], i);
+        real *y = row_ptr(x, r->out, i), *aux = x->aux + r->aux + 2 * (size_t)i;
+        int target = has_target(x, i) ? x->tokens[i + 1] - col0 : -1;
+        real hit = target >= 0 && target < n ? z[target] : before ? before[2] : 0;
+        aux[0] = before ? before[0] : 0, aux[1] = before ? before[1] : 0;
+        for (int c = 0; c < n; c += NH_VOCAB_BLOCK)
+            take_block(z + c, n - c < NH_VOCAB_BLOCK ? n - c : NH_VOCAB_BLOCK, &aux[0], &aux[1]);
+        if (r->u.xent.part) {
+            y[0] = aux[0], y[1] = aux[1], y[2] = hit;
+            continue;
+        }
+        *y = has_target(x, i) ? log_z(aux) - hit : 0;
         if (has_target(x, i) && penalty > 0)
             *y += penalty * log_z(aux) * log_z(aux);
     }
     struct store s = NH_T(nh_output)(u, b.r0, b.r1, xent_depends);
-    NH_T(nh_store)(&s);
+    if (!r->u.xent.part)
+        NH_T(nh_store)(&s);
 }
 
 static void xent_vjp(const struct unit *u)

@@ -120,7 +120,7 @@ static void cast_end(struct nh_exec *x, const struct cast *c)
     }
 }
 
-static void forget_counts(struct nh_exec *x, int param)
+void NH_T(nh_forget_param)(struct nh_exec *x, int param)
 {
     x->param_counts[param] = (struct nh_counts){.min_abs = (double)INFINITY};
     x->param_first[param] = (struct nh_first){0};
@@ -141,11 +141,34 @@ void NH_T(nh_set_param)(struct nh_exec *x, int param, const double *w)
     }
     if (x->masters && x->masters != x->weights)
         memcpy(x->masters + p->offset, to, n * sizeof *to);
-    forget_counts(x, param);
+    NH_T(nh_forget_param)(x, param);
     cast(x, &c, to, n);
     c.counts.propagated -= lost.counts.overflow, lost.bad = 0;
     cast_end(x, &c);
     cast_end(x, &lost);
+}
+
+void NH_T(nh_load_param)(struct nh_exec *x, const struct nh_weight_source *source, int param, int row0, int rows, real *to, bool counted)
+{
+    enum { PIECE = 1 << 16 };
+    const struct nh_param *p = &x->g->params[param];
+    size_t first = (size_t)row0 * (size_t)p->cols, n = (size_t)rows * (size_t)p->cols;
+    bool narrow = is_narrow(&x->g->fmt[NH_ROLE_MASTER]);
+    int pieces = (int)((n + PIECE - 1) / PIECE);
+#pragma omp parallel for schedule(static) num_threads(x->threads)
+    for (int i = 0; i < pieces; i++) {
+        size_t at = (size_t)i * PIECE, size = n - at < PIECE ? n - at : PIECE;
+        struct cast c = cast_begin(x, param, first + at);
+        struct nh_span unused = nh_span_zero();
+        source->read(source->arg, p, first + at, size, NH_REAL_BITS, to + at);
+        if (source->done)
+            source->done(source->arg, p, first + at, size);
+        if (narrow)
+            nh_round_real(&x->g->fmt[NH_ROLE_MASTER], to + at, size, &unused, NULL, NULL);
+        cast(x, &c, to + at, size);
+        if (counted)
+            cast_end(x, &c);
+    }
 }
 
 void NH_T(nh_recast)(struct nh_exec *x)
@@ -155,7 +178,7 @@ void NH_T(nh_recast)(struct nh_exec *x)
         real *to = weight_ptr(x, p);
         if (x->masters != x->weights)
             memcpy(to, x->masters + x->g->params[p].offset, n * sizeof *to);
-        forget_counts(x, p);
+        NH_T(nh_forget_param)(x, p);
         struct cast c = cast_begin(x, p, 0);
         cast(x, &c, to, n);
         cast_end(x, &c);
@@ -403,7 +426,7 @@ uint64_t NH_T(nh_update_weights)(struct nh_exec *x, const struct nh_update *u)
     struct part *parts = parts_of(g, &n);
     assert(g->n_moments);
     for (int i = 0; i < n; i++)
-        forget_counts(x, parts[i].param);
+        NH_T(nh_forget_param)(x, parts[i].param);
     uint64_t changed = by_muon ? muon_matrices(x, u) : 0;
 #pragma omp parallel for schedule(static) num_threads(x->threads) reduction(+ : changed)
     for (int i = 0; i < n; i++) {

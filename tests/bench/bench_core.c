@@ -80,7 +80,7 @@ static void emulation(void)
     for (int i = 0; i < n; i++)
         theory[i] = (double)NAN;
     struct nh_view view = {.config = &c16, .model = &m16, .rms_theory = theory,
-                           .counts = m16.core->counts(m16.exec), .loss_scale = 65536};
+                           .counts = m16.core->counts(m16.exec), .backward = true, .loss_scale = 65536, .to = rows.n};
     for (int k = 0; k < ROUNDS; k++) {
         best32 = fmin(best32, train_pass(&m32, 1));
         best16 = fmin(best16, train_pass(&m16, 65536));

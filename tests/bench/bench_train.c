@@ -68,7 +68,7 @@ static double step(struct trained *t)
     double start = seconds();
     nh_trainer_batch(&t->trainer, t->tokens);
     struct nh_view view = {.config = &t->options.config, .model = &t->model, .rms_theory = t->theory, .counts = t->trainer.counts,
-                           .loss_scale = t->trainer.scaler.scale};
+                           .backward = true, .loss_scale = t->trainer.scaler.scale, .to = t->rows.n};
     for (int i = 0; nh_probes[i]; i++)
         if (t->options.config.probes >> i & 1)
             must(nh_probes[i]->measure(&view, &t->rows));

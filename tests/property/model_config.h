@@ -175,7 +175,8 @@ static inline struct nh_rows probed(const char *probe, const struct nh_config *c
     for (size_t k = 0; k < n; k++)
         no_law[k] = (double)NAN;
     struct nh_view view = {.config = c, .model = m, .shadow = shadow, .rms_theory = no_law,
-                           .counts = m->core->counts(m->exec), .loss_scale = loss_scale};
+                           .counts = m->core->counts(m->exec), .backward = true, .loss_scale = loss_scale,
+                           .to = (int)n};
     int found = 0;
     for (int i = 0; nh_probes[i]; i++)
         if (strcmp(nh_probes[i]->name, probe) == 0)

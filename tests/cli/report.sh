@@ -1,0 +1,104 @@
+#!/usr/bin/env bash
+# report.sh PROGRAM: what the probe headroom and `harness report` tell of overflows, here and in other formats.
+set -euo pipefail
+program=$(realpath -- "$1")
+if ! command -v python3 >/dev/null; then
+    echo '1..0 # SKIP python3 is not there to judge'
+    exit 0
+fi
+exec python3 - "$program" <<'EOF'
+import csv, math, os, re, subprocess, sys
+
+program = sys.argv[1]
+done, bad = 0, 0
+LIMIT = {'fp16': 65504, 'bf16': 3.3895313892515355e38, 'fp8-e4m3': 448, 'fp8-e5m2': 57344}
+
+
+def check(what, right, told=''):
+    global done, bad
+    done += 1
+    bad += not right
+    print(('ok' if right else 'not ok'), done, '-', what)
+    if not right and told:
+        print('# ' + told.replace('\n', '\n# '))
+
+
+def start(*words):
+    return subprocess.run([program, *words], capture_output=True, text=True, timeout=120)
+
+
+def sites(folder):
+    return [r for r in csv.DictReader(open(folder + '/sites.csv')) if r['direction'] == 'fwd']
+
+
+model = '--layout sandwich --depth 5 --width 16 --heads 2 --data uniform --seq 8 --batch 2 --post-gain 20000'.split()
+half = start(*model, '--dtype', 'fp16', '--probes', 'rms,overflow,headroom', '--out', 'half')
+wide = start(*model, '--dtype', 'fp32', '--probes', 'rms,overflow', '--out', 'wide')
+check('a run with the probe headroom', half.returncode == 0, half.stderr)
+rows, twin = sites('half'), sites('wide')
+key = lambda r: (r['layer'], r['sublayer'], r['site'])
+largest = {key(r): r['max_abs'] for r in twin}
+check('the largest values are those of an fp32 run', all(r['max_abs_fp32'] == largest[key(r)] for r in rows) and len(rows) == len(twin))
+check('without the probe there are none', all(r['max_abs_fp32'] == '' for r in twin))
+
+text = start('report', 'half').stdout
+check('the report of a folder is what the run has printed', all(line in half.stdout for line in text.splitlines()[1:]), text)
+counts = {}
+for r in rows:
+    if int(r['overflow']):
+        n, layers, first = counts.get(r['site'], (0, 0, r['layer']))
+        counts[r['site']] = (n + int(r['overflow']), layers + 1, first)
+told = {m[1]: (int(m[2]), int(m[3]), m[4]) for m in re.finditer(r'^(\w+) +(\d+) +(\d+) +(\d+)$', text, re.M)}
+check('sites by overflow count', told == counts and counts, f'{told} {counts}')
+
+worst = {}
+for r in rows:
+    x = float(r['max_abs_fp32'])
+    if x > worst.get(r['site'], (-1,))[0]:
+        worst[r['site']] = (x, r['layer'])
+table = {m[1]: m for m in re.finditer(r'^(\w+) +(\d+) +(\S+) +(\S+) +(\S+) +(\S+) +(\S+) +2\^(-?\d+)$', text, re.M)}
+check('headroom of every site', set(table) == set(worst))
+for site, m in table.items():
+    x, layer = worst[site]
+    bits = [math.log2(limit / x) for limit in LIMIT.values()]
+    near = all(abs(float(m[4 + i]) - b) <= 0.0501 for i, b in enumerate(bits))
+    scale = int(m[8])
+    safe = x * 2.0**scale < 65520 <= x * 2.0**(scale + 1)
+    check(f'headroom at {site}', m[2] == layer and near and safe, m[0])
+order = [worst[m[1]][0] for m in table.values()]
+check('least headroom first', order == sorted(order, reverse=True))
+
+for name, limit in LIMIT.items():
+    line = re.search(rf'^in {name} +(.*); safe with all values times 2\^(-?\d+)$', text, re.M)
+    # half of the last step above the maximum rounds to it
+    edge = {'fp16': 65520, 'bf16': 3.3961775292304957e38, 'fp8-e4m3': 464, 'fp8-e5m2': 61440}[name]
+    over = [r for r in rows if float(r['max_abs_fp32']) >= edge]
+    top = max(float(r['max_abs_fp32']) for r in rows)
+    if over:
+        right = line[1].startswith(f'{len(over)} of {len(rows)} sites would overflow, the first {over[0]["site"]} of layer {over[0]["layer"]}')
+    else:
+        right = line[1] == 'nothing would overflow'
+    scale = int(line[2])
+    check(f'what would overflow in {name}', right and top * 2.0**scale < edge <= top * 2.0**(scale + 1), line[0])
+
+text = start('report', 'wide').stdout
+check('an fp32 run is its own twin', table and all(m[0] in text for m in table.values()), text)
+start(*model, '--dtype', 'fp16', '--probes', 'overflow', '--out', 'bare')
+text = start('report', 'bare').stdout
+check('headroom that is not known', 'is not known' in text and 'safe' not in text, text)
+
+os.mkdir('empty')
+os.mkdir('broken')
+open('broken/sites.csv', 'w').write('step,layer,site,direction,overflow,dtype,max_abs\n0,x,qkv,fwd,0,fp16,1\n')
+os.mkdir('short')
+open('short/sites.csv', 'w').write('step,layer\n0,1\n')
+os.mkdir('none')
+open('none/sites.csv', 'w').write('step,layer,site,direction,overflow,dtype,max_abs\n')
+for words, code, says in ((['report'], 2, 'folders'), (['report', '--top', '3'], 2, 'no option'), (['report', 'empty'], 1, 'empty/sites.csv'),
+                          (['report', 'broken'], 1, 'line 2'), (['report', 'short'], 1, 'site'), (['report', 'none'], 1, 'no forward'),
+                          ([*model, '--probes', 'headroom', '--steps', '2'], 2, 'headroom')):
+    p = start(*words)
+    check('refused: ' + ' '.join(words[-3:]), p.returncode == code and says in p.stderr and p.stderr.count('\n') == 1, p.stderr)
+print(f'1..{done}')
+sys.exit(bad != 0)
+EOF

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/** A pass whose weights and values come and go gives the bits of one over a model that is there as a whole. */
+#include "tests/property/model_config.h"
+
+#include <check.h>
+
+static const char *const models[] = {
+    "--depth 3 --width 24 --heads 4 --kv-heads 2 --vocab 20011 --dtype fp16",
+    "--depth 2 --width 24 --heads 4 --layout sandwich --tie --vocab 8193 --dtype fp16 --softcap 5 --score-softcap 2 --gain-form 1+w",
+    "--depth 2 --width 24 --heads 2 --layout post --tie --pos learned --bias --norm layer --dtype bf16 --vocab 8192",
+    "--depth 5 --width 24 --heads 4 --layout sandwich-depth --pos interleaved --window 3 --attn-gate --qk-norm --ffn swiglu --dtype fp16",
+    "--depth 2 --width 24 --heads 4 --layout residual --dtype fp8-e4m3 --embed-rms 300 --vocab 9000 --z-loss 0.01",
+    "--depth 3 --width 24 --heads 4 --layout reordered --qk-norm=width --dtype fp64 --head-dim 10 --vocab 16384",
+    "--depth 2 --width 24 --heads 4 --layout parallel --dtype fp16 --policy amp-o1 --vocab 10000 --threads 2",
+    "--depth 6 --width 24 --heads 4 --layout no-norm --dtype e4m3 --embed-rms 40 --vocab 8500",
+};
+
+/** The numbers of a model's weights before they are rounded. */
+struct kept {
+    double **numbers;
+    const struct nh_graph *g;
+};
+
+static void read_kept(void *arg, const struct nh_param *param, size_t first, size_t n, int bits, void *out)
+{
+    const struct kept *k = arg;
+    int p = 0;
+    while (strcmp(k->g->params[p].name, param->name) != 0)
+        p++;
+    for (size_t i = 0; i < n; i++) {
+        double w = k->numbers[p][first + i];
+        if (bits == 64)
+            ((double *)out)[i] = w;
+        else
+            ((float *)out)[i] = (float)w;
+    }
+}
+
+/** What is seen of the streams behind each step. */
+struct seen {
+    struct nh_model *m;
+    struct nh_moments moments[64][2 * NH_STREAMS + 1];
+    int n;
+};
+
+static void look(void *arg, int step)
+{
+    struct seen *s = arg;
+    const struct nh_step *t = &s->m->graph->steps[step];
+    ck_assert_int_eq(step, s->n++);
+    for (int i = 0; i <= 2 * NH_STREAMS; i++) {
+        nh_val v = i == 0 ? t->raw : i <= NH_STREAMS ? t->after[i - 1] : t->branch[i - 1 - NH_STREAMS];
+        if (v >= 0)
+            s->moments[step][i] = s->m->core->moments(s->m->exec, v);
+    }
+}
+
+START_TEST(streamed_pass_has_the_same_bits)
+{
+    struct nh_config c = config_of(models[_i]), exact;
+    nh_config_shadow(&exact, &c);
+    struct nh_model drawn = model_of(&exact, false);
+    struct kept kept = {zeros((size_t)drawn.graph->n_params, sizeof *kept.numbers), drawn.graph};
+    for (int p = 0; p < drawn.graph->n_params; p++)
+        kept.numbers[p] = param_of(&drawn, p);
+    const struct nh_weight_source source = {.arg = &kept, .read = read_kept};
+    c.weights = &source;
+    struct nh_model whole = model_of(&c, false);
+    static struct seen a, b;
+    a = (struct seen){.m = &whole};
+    double loss = nh_model_forward(&whole, &c, NULL, NULL);
+    for (int s = 0; s < whole.graph->n_steps; s++)
+        look(&a, s);
+    c.streamed = true;
+    struct nh_model part = model_of(&c, false);
+    b = (struct seen){.m = &part};
+    double streamed = nh_model_forward(&part, &c, look, &b);
+    ck_assert(memcmp(&loss, &streamed, sizeof loss) == 0 || (isnan(loss) && isnan(streamed)));
+    ck_assert_int_eq(a.n, b.n);
+    ck_assert_mem_eq(a.moments, b.moments, sizeof a.moments);
+    ck_assert_int_eq(whole.graph->n_sites, part.graph->n_sites);
+    for (int s = 0; s < whole.graph->n_sites; s++) {
+        const struct nh_counts *x = &whole.core->counts(whole.exec)[s * NH_DIRECTIONS + NH_FWD];
+        const struct nh_counts *y = &part.core->counts(part.exec)[s * NH_DIRECTIONS + NH_FWD];
+        ck_assert_msg(memcmp(x, y, sizeof *x) == 0, "site %s of layer %d: %lu and %lu stored, %lu and %lu overflows",
+                      nh_site_names[whole.graph->sites[s].name], whole.graph->sites[s].layer, x->total, y->total, x->overflow, y->overflow);
+    }
+    struct nh_first f = whole.core->first(whole.exec, NH_FWD), g = part.core->first(part.exec, NH_FWD);
+    ck_assert(f.kind == g.kind && f.site == g.site && f.order == g.order && f.index == g.index);
+    size_t less = nh_model_memory(part.graph, 1, false), all = nh_model_memory(whole.graph, 1, false);
+    ck_assert_msg(less < all, "%zu bytes streamed, %zu whole", less, all);
+    for (int p = 0; p < drawn.graph->n_params; p++)
+        free(kept.numbers[p]);
+    free(kept.numbers);
+    nh_model_destroy(&drawn), nh_model_destroy(&whole), nh_model_destroy(&part);
+}
+END_TEST
+
+int main(void)
+{
+    keep_memory();
+    Suite *s = suite_create("stream");
+    TCase *t = tcase_create("stream");
+    tcase_set_timeout(t, 0);
+    tcase_add_loop_test(t, streamed_pass_has_the_same_bits, 0, (int)(sizeof models / sizeof *models));
+    suite_add_tcase(s, t);
+    SRunner *r = srunner_create(s);
+    srunner_set_fork_status(r, CK_NOFORK); /* threads have run: a fork would hang */
+    srunner_set_tap(r, "-");
+    srunner_run_all(r, CK_SILENT);
+    int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed != 0;
+}
