@@ -24,6 +24,7 @@ struct nh_option {
     double min, max;            /**< range of a number; most bytes of a text */
     const char *word;           /**< a word for the number 0: "auto" */
     const char *const *choices; /**< closed by NULL */
+    const char *paths;          /**< what may be completed as its value: "-d" folders, "-f" files, NULL = no paths */
     enum nh_of_model of_model;
     bool training;  /**< has no effect without --steps */
     bool experts;   /**< has no effect without --experts */

@@ -108,6 +108,8 @@ formats_are_known() {
 }
 check 'formats are those of the help and taken' formats_are_known
 
+names models >listed
+check 'architectures' offers_listed listed --arch ''
 names policies >listed
 check 'policies' offers_listed listed --policy ''
 { names probes && echo none; } >listed
@@ -131,7 +133,7 @@ check 'none is no member of a list' offers '' --probes rms,n
 check 'choices' offers 'geglu gelu' --ffn ge
 check 'choices with a comma' offers 'attn attn,ffn' --branches a
 check 'a word for a number' offers 'auto' --seq ''
-check 'a switch takes a value behind an equals sign only' offers 'off on' --qk-norm =
+check 'a switch takes a value behind an equals sign only' offers 'off on width' --qk-norm =
 check 'a switch stands alone' offers '--depth' --qk-norm --dep
 check 'nothing for a number' offers '' --depth ''
 check 'nothing for a label' offers '' --label r
