@@ -10,8 +10,9 @@
 
 enum { NH_VALUE_SIZE = 1024 };
 
-/** Whose an option is with --model: the user's; the checkpoint's, which fixes it; nobody's, as weights are not drawn. */
-enum nh_of_model { NH_MODEL_FREE, NH_MODEL_FIXED, NH_MODEL_DRAWN };
+/** Whose an option is with --model: the user's; the checkpoint's, which fixes it; the user's over the architecture's own; nobody's,
+ * as weights are not drawn. */
+enum nh_of_model { NH_MODEL_FREE, NH_MODEL_FIXED, NH_MODEL_TOLD, NH_MODEL_DRAWN };
 
 /** One row of the option table. */
 struct nh_option {
