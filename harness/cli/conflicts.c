@@ -104,18 +104,28 @@ static int ffn_only(const struct nh_options *o)
     return NH_OK;
 }
 
-static int hidden_width(const struct nh_options *o)
+/* The hidden width of one of n FFNs side by side. */
+static int hidden_fits(const char *option, double mult, int width, int n)
 {
     enum { LARGEST = 1 << 22 };
-    const struct nh_config *c = &o->config;
-    const double hidden = round(c->ffn_mult * c->width);
-    if (hidden >= 1 && hidden <= LARGEST)
+    const double hidden = round(mult * width);
+    if (hidden >= 1 && hidden <= LARGEST / n)
         return NH_OK;
-    char mult[NH_NUMBER_SIZE], hidden_text[NH_NUMBER_SIZE];
-    nh_number_real(mult, c->ffn_mult);
+    char mult_text[NH_NUMBER_SIZE], hidden_text[NH_NUMBER_SIZE];
+    nh_number_real(mult_text, mult);
     nh_number_real(hidden_text, hidden);
-    return nh_fail(NH_USAGE, "--ffn-mult %s at --width %d makes a hidden width of %s; it must be in 1..%d", mult,
-                   c->width, hidden_text, LARGEST);
+    return nh_fail(NH_USAGE, "--%s %s at --width %d makes a hidden width of %s; it must be in 1..%d", option, mult_text, width,
+                   hidden_text, LARGEST / n);
+}
+
+static int hidden_width(const struct nh_options *o)
+{
+    const struct nh_config *c = &o->config;
+    const struct nh_moe *moe = &c->moe;
+    const int status = hidden_fits("ffn-mult", c->ffn_mult, c->width, 1);
+    if (status || !moe->experts)
+        return status;
+    return hidden_fits("expert-mult", moe->mult, c->width, moe->experts > moe->shared ? moe->experts : moe->shared);
 }
 
 static int rotation(const struct nh_options *o)
@@ -152,15 +162,38 @@ static int pattern(const struct nh_options *o)
     return NH_OK;
 }
 
+/* True where the layout norms what the last matrix of an FFN reads. */
+static int norms_ffn(const struct nh_config *config, bool *found)
+{
+    struct nh_config plain = *config;
+    struct nh_graph *g;
+    plain.moe.experts = 0;
+    const int status = nh_graph_build(&g, &plain, 1, 1, 1);
+    if (status)
+        return status;
+    *found = false;
+    for (int s = 0; s < g->n_sites; s++)
+        *found |= g->sites[s].sublayer == NH_SUB_FFN && g->sites[s].name == NH_SITE_NORM_INNER;
+    nh_graph_free(g);
+    return NH_OK;
+}
+
 static int experts(const struct nh_options *o)
 {
     const struct nh_config *c = &o->config;
-    if (c->moe.experts && c->moe.active > c->moe.experts)
+    if (!c->moe.experts)
+        return NH_OK;
+    if (c->moe.active > c->moe.experts)
         return nh_fail(NH_USAGE, "--experts-active %d is more than --experts %d; --experts-active %d would do", c->moe.active,
                        c->moe.experts, c->moe.experts);
-    if (c->moe.experts && nh_options_given(o, "experts") && c->moe.dense_layers >= c->depth)
+    if (nh_options_given(o, "experts") && c->moe.dense_layers >= c->depth)
         return nh_fail(NH_USAGE, "--experts has no effect, as all %d layers are dense; take fewer --dense-layers", c->depth);
-    return NH_OK;
+    bool inner = false;
+    const int status = norms_ffn(c, &inner);
+    if (inner)
+        return nh_fail(NH_USAGE, "the layout %s norms inside the FFN, which experts have no place for; take --layout sandwich-depth",
+                       c->layout->name);
+    return status;
 }
 
 /* How often an operation stands on the tape of the model. */
@@ -375,8 +408,9 @@ int nh_options_conflicts(const struct nh_options *o)
 {
     static int (*const checks[])(const struct nh_options *) = {
         attention_only, ffn_only,   heads,     kv_heads, rotation,           hidden_width,
+        experts, /* before all that build the model */
         norms,          qk_norm,    post_gain, images,   cotangent,          jacobian,
-        pattern,        experts,
+        pattern,
         relax,          norm_relax, roles,     scaler,   training_cotangent,
         resume,         warmup,     probe_every, tied_head,          dump,
     };

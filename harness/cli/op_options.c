@@ -49,6 +49,9 @@ static const struct nh_option options[] = {
     {.name = "softcap", .kind = &nh_value_positive, AT(config.softcap), .start = "30", .help = "C"},
     {.name = "z-loss", .kind = &nh_value_positive, AT(config.z_loss), .start = "off", .word = "off",
      .help = "C log^2 Z is added to each row"},
+    {.name = "experts-active", .kind = &nh_value_int, AT(config.moe.active), .start = "1", .min = 1, .max = NH_OP_MAX_DIM,
+     .help = "experts that are chosen"},
+    {.name = "route-scale", .kind = &nh_value_positive, AT(config.moe.route_scale), .start = "1", .help = "sum of the weights"},
 };
 // clang-format on
 

@@ -193,6 +193,20 @@ static int relax(struct nh_op_build *b)
     return NH_OK;
 }
 
+static int route(struct nh_op_build *b)
+{
+    const struct nh_moe *moe = &b->q->config.moe;
+    const int n = cols_of(b, 0);
+    if (moe->active > n)
+        return nh_fail(NH_USAGE, "--experts-active %d is more than the %d columns of logits", moe->active, n);
+    const int status = want_cols(b, 1, n, "the columns of logits");
+    if (status)
+        return status;
+    struct nh_rec *r = record(b, NH_OP_ROUTE, moe->active, NH_SITE_ROUTE, NH_ROLE_SOFTMAX);
+    r->in[0] = b->at[0], r->par[0] = b->at[1], r->u.route.scale = moe->route_scale;
+    return NH_OK;
+}
+
 static int cast(struct nh_op_build *b)
 {
     record(b, NH_OP_CAST, cols_of(b, 0), NH_SITE_CAST, NH_ROLE_MATMUL_IN)->in[0] = b->at[0];
@@ -247,6 +261,9 @@ const struct nh_operation nh_operations[] = {
     {"relax", {{"x", NH_OP_VALUE, NH_ROLE_RESIDUAL, false}}, WORDS("ln-relax"), false,
      "x / c, c = max|x| over all numbers of x, divided by --ln-relax: what a norm reads under that option", relax},
     {"softcap", {{"x", NH_OP_VALUE, NH_ROLE_LOGITS, false}}, WORDS("softcap"), false, "C tanh(x / C)", softcap},
+    {"route", {{"logits", NH_OP_VALUE, NH_ROLE_MATMUL_OUT, false}, {"bias", NH_OP_VECTOR, NH_ROLE_SOFTMAX, false}},
+     WORDS("experts-active", "route-scale"), false,
+     "weights of the experts with the largest sigmoid(logits) + bias, in the order of their numbers", route},
     {"cast", {{"x", NH_OP_VALUE, NH_ROLE_RESIDUAL, false}}, NULL, true, "x as it is given, in another format", cast},
     {"embed", {{"tokens", NH_OP_TOKENS, NH_ROLE_EMBEDDING, false}, {"weight", NH_OP_MATRIX, NH_ROLE_EMBEDDING, false}},
      WORDS("embed-scale", "embed-shrink"), false, "rows of weight, one for each token", embed},

@@ -72,7 +72,7 @@ nh_val nh_put_attention(struct nh_builder *b, nh_val x, const struct nh_inner *i
     r->u.sdpa.grad_stored = c->softmax_stored;
     r->u.sdpa.site_qk = site_qk, r->u.sdpa.site_scores = site_scores, r->u.sdpa.site_cap = site_cap, r->u.sdpa.site_probs = site_probs;
     if (inner->scale_heads)
-        heads = nh_put_gain(b, heads, dh, 1, "attn.heads", NH_SITE_HEAD_SCALE);
+        heads = nh_put_gain(b, heads, dh, 1, "attn.heads", NH_SITE_HEAD_SCALE, NH_ROLE_ACTIVATION);
     if (inner->norm_out)
         heads = nh_put_norm(b, heads, dq, false, 1, "attn.norm_out", NH_SITE_NORM_INNER);
     if (c->attn_gate)
@@ -97,26 +97,35 @@ bool nh_ffn_is_gated(enum nh_ffn ffn)
     return ffn_forms[ffn].gated;
 }
 
-nh_val nh_put_hidden(struct nh_builder *b, nh_val h)
+int nh_put_ffn_parts(const struct nh_builder *b, int hidden, struct nh_part in[2], struct nh_part *out)
 {
-    enum nh_act act = ffn_forms[b->config->ffn].act;
+    int n = 0, width = b->config->width;
+    if (nh_ffn_is_gated(b->config->ffn))
+        in[n++] = nh_put_matrix(b, NH_W_GATE, hidden, width);
+    in[n++] = nh_put_matrix(b, NH_W_IN, hidden, width);
+    *out = nh_put_matrix(b, NH_W_OUT, width, hidden);
+    return n;
+}
+
+nh_val nh_put_hidden(struct nh_builder *b, nh_val h, enum nh_site_name act, enum nh_site_name glu)
+{
+    enum nh_act kind = ffn_forms[b->config->ffn].act;
     if (!nh_ffn_is_gated(b->config->ffn))
-        return nh_put_activate(b, h, act, NH_SITE_FFN_ACT, NH_ROLE_ACTIVATION);
+        return nh_put_activate(b, h, kind, act, NH_ROLE_ACTIVATION);
     int hidden = nh_cols(b, h) / 2;
-    nh_val a = nh_put_activate(b, nh_graph_view(b->g, h, 0, hidden), act, NH_SITE_FFN_ACT, NH_ROLE_ACTIVATION);
-    return nh_put_mul(b, a, nh_graph_view(b->g, h, hidden, hidden), NH_SITE_FFN_GLU);
+    nh_val a = nh_put_activate(b, nh_graph_view(b->g, h, 0, hidden), kind, act, NH_ROLE_ACTIVATION);
+    return nh_put_mul(b, a, nh_graph_view(b->g, h, hidden, hidden), glu);
 }
 
 nh_val nh_put_feed_forward(struct nh_builder *b, nh_val x, const struct nh_inner *inner)
 {
     const struct nh_config *c = b->config;
-    bool gated = nh_ffn_is_gated(c->ffn), bias = c->bias == NH_BIAS_ON || c->bias == NH_BIAS_FFN;
-    struct nh_part in[2] = {nh_put_part(b, NH_W_IN), {0}}, out = nh_put_part(b, NH_W_OUT);
-    if (gated)
-        in[1] = in[0], in[0] = nh_put_part(b, NH_W_GATE);
-    int w_in = nh_put_param(b, "ffn.in", c->width, gated ? 2 : 1, in, NH_ROLE_WEIGHT, NH_SITE_FFN_IN);
+    bool bias = c->bias == NH_BIAS_ON || c->bias == NH_BIAS_FFN;
+    struct nh_part in[2], out;
+    int n = nh_put_ffn_parts(b, nh_ffn_hidden(c), in, &out);
+    int w_in = nh_put_param(b, "ffn.in", c->width, n, in, NH_ROLE_WEIGHT, NH_SITE_FFN_IN);
     nh_val h = nh_put_linear(b, x, w_in, bias ? "ffn.in.bias" : NULL, NH_SITE_FFN_IN, NH_ROLE_MATMUL_OUT);
-    h = nh_put_hidden(b, h);
+    h = nh_put_hidden(b, h, NH_SITE_FFN_ACT, NH_SITE_FFN_GLU);
     if (inner->norm_out)
         h = nh_put_norm(b, h, nh_cols(b, h), false, 1, "ffn.norm_out", NH_SITE_NORM_INNER);
     int w_out = nh_put_param(b, "ffn.out", nh_cols(b, h), 1, &out, NH_ROLE_WEIGHT, NH_SITE_FFN_OUT);

@@ -10,9 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/** Keys of the random streams of tensors that belong to no branch (branch matrices use enum nh_weight). */
-enum { TENSOR_EMBED = 100, TENSOR_POSITION, TENSOR_HEAD };
-
 /** What a norm reads under --ln-relax: x / c, in x's format. */
 static nh_val relax(struct nh_builder *b, nh_val x)
 {
@@ -29,6 +26,7 @@ nh_val nh_norm(struct nh_builder *b, enum nh_norm_slot slot, nh_val x, double ga
         enum nh_site_name site;
     } places[] = {
         [NH_N1] = {"norm_pre", NH_SITE_NORM_PRE},
+        [NH_SECOND] = {"norm_second", NH_SITE_NORM_PRE},
         [NH_N2] = {"norm_post", NH_SITE_NORM_POST},
         [NH_OUTER] = {"norm_post", NH_SITE_NORM_POST},
         [NH_FINAL] = {"norm_final", NH_SITE_NORM_FINAL},
@@ -65,14 +63,32 @@ nh_val nh_join(struct nh_builder *b, nh_val a, nh_val f)
     return nh_put_axpby(b, 1, a, 1, f, NH_SITE_BRANCH, NH_ROLE_ACTIVATION);
 }
 
+nh_val nh_read_both(struct nh_builder *b, nh_val x, nh_val y)
+{
+    return nh_put_axpby(b, 1, x, 1, y, NH_SITE_BRANCH_IN, NH_ROLE_ACTIVATION);
+}
+
 nh_val nh_scale(struct nh_builder *b, nh_val x, double c)
 {
     return nh_put_axpby(b, c, x, 0, -1, NH_SITE_NORM_SCALE, NH_ROLE_NORM_OUT);
 }
 
+nh_val nh_scale_branch(struct nh_builder *b, nh_val f, double c)
+{
+    return nh_put_axpby(b, c, f, 0, -1, NH_SITE_BRANCH, NH_ROLE_ACTIVATION);
+}
+
 nh_val nh_gain(struct nh_builder *b, nh_val f, bool per_channel, double start)
 {
-    return nh_put_gain(b, f, per_channel ? 1 : nh_cols(b, f), start, b->sublayer == NH_SUB_ATTN ? "attn.gain" : "ffn.gain", NH_SITE_BRANCH);
+    return nh_put_gain(b, f, per_channel ? 1 : nh_cols(b, f), start, b->sublayer == NH_SUB_ATTN ? "attn.gain" : "ffn.gain", NH_SITE_BRANCH,
+                       NH_ROLE_ACTIVATION);
+}
+
+nh_val nh_skip_gain(struct nh_builder *b, nh_val x)
+{
+    nh_val y = nh_put_gain(b, x, 1, 1, b->sublayer == NH_SUB_ATTN ? "attn.skip" : "ffn.skip", NH_SITE_SKIP, NH_ROLE_RESIDUAL);
+    b->g->params[b->g->recs[b->g->values[y].rec].par[0]].profiled = true;
+    return y;
 }
 
 nh_val nh_shrink(struct nh_builder *b, nh_val x, double start)
@@ -88,7 +104,9 @@ nh_val nh_branch_with(struct nh_builder *b, nh_val x, const struct nh_inner *inn
 {
     assert(b->pos.kind != NH_BLOCK);
     b->g->n_norms += b->pos.kind == NH_ATTN ? (inner->norm_qkv ? 3 : 0) + inner->norm_out : inner->norm_out;
-    return b->raw = b->pos.kind == NH_ATTN ? nh_put_attention(b, x, inner) : nh_put_feed_forward(b, x, inner);
+    nh_val (*ffn)(struct nh_builder *, nh_val, const struct nh_inner *) =
+        nh_layer_has_experts(b->config, b->layer) ? nh_put_experts : nh_put_feed_forward;
+    return b->raw = b->pos.kind == NH_ATTN ? nh_put_attention(b, x, inner) : ffn(b, x, inner);
 }
 
 nh_val nh_branch(struct nh_builder *b, nh_val x)
@@ -155,8 +173,8 @@ static int embed(struct nh_builder *b, nh_val *streams)
 {
     const struct nh_config *c = b->config;
     at(b, 0, NH_SUB_EMBED);
-    struct nh_part tok = {.rows = b->g->vocab, .tensor = TENSOR_EMBED, .std = nh_embed_std(c)};
-    struct nh_part pos = {.rows = b->g->seq, .tensor = TENSOR_POSITION, .std = nh_embed_std(c)};
+    struct nh_part tok = {.rows = b->g->vocab, .tensor = NH_TENSOR_EMBED, .std = nh_embed_std(c)};
+    struct nh_part pos = {.rows = b->g->seq, .tensor = NH_TENSOR_POSITION, .std = nh_embed_std(c)};
     int table = nh_put_param(b, "embed", c->width, 1, &tok, NH_ROLE_EMBEDDING, NH_SITE_EMBED);
     int position = c->pos == NH_POS_LEARNED ? nh_put_param(b, "positions", c->width, 1, &pos, NH_ROLE_EMBEDDING, NH_SITE_EMBED) : -1;
     nh_val x = nh_put_value(b, c->width, NH_SITE_EMBED, NH_ROLE_RESIDUAL);
@@ -203,6 +221,7 @@ static void head(struct nh_builder *b, nh_val x, int weight)
         r->in[0] = x, r->par[0] = weight, r->u.linear.row0 = c0;
         if (c->softcap > 0)
             g->logits = nh_put_activate(b, g->logits, NH_ACT_SOFTCAP, NH_SITE_SOFTCAP, NH_ROLE_LOGITS);
+        g->values[g->logits].watched = c->dump != NULL;
         nh_val before = g->nll;
         g->nll = nh_put_value(b, part ? 3 : 1, NH_SITE_LOSS, NH_ROLE_LOSS);
         r = nh_graph_rec(g, NH_OP_XENT, g->nll);
@@ -236,11 +255,10 @@ int nh_graph_build(struct nh_graph **out, const struct nh_config *config, int ba
     step(&b, streams, first, &y, 1);
     g->head_rec = g->n_recs;
     if (!config->tie) {
-        struct nh_part own = {.rows = vocab, .tensor = TENSOR_HEAD, .std = nh_head_std(config)};
+        struct nh_part own = {.rows = vocab, .tensor = NH_TENSOR_HEAD, .std = nh_head_std(config)};
         table = nh_put_param(&b, "head", config->width, 1, &own, NH_ROLE_WEIGHT, NH_SITE_LOGITS);
     }
     head(&b, y, table);
-    g->values[g->logits].watched = config->dump != NULL;
     nh_graph_close(g);
     *out = g;
     return NH_OK;

@@ -22,14 +22,20 @@ int nh_cols(const struct nh_builder *b, nh_val v)
 int nh_put_param(struct nh_builder *b, const char *name, int cols, int n_parts, const struct nh_part *parts, enum nh_role role,
                  enum nh_site_name gradient_site)
 {
-    struct nh_param p = {.layer = b->layer, .cols = cols, .n_parts = n_parts, .role = role};
+    return nh_put_repeated(b, name, cols, n_parts, parts, 1, role, gradient_site);
+}
+
+int nh_put_repeated(struct nh_builder *b, const char *name, int cols, int n_parts, const struct nh_part *parts, int repeat,
+                    enum nh_role role, enum nh_site_name gradient_site)
+{
+    struct nh_param p = {.layer = b->layer, .cols = cols, .n_parts = n_parts, .repeat = repeat, .role = role};
     if (b->layer > 0 && b->sublayer != NH_SUB_FINAL)
         snprintf(p.name, sizeof p.name, "layers.%d.%s", b->layer, name);
     else
         snprintf(p.name, sizeof p.name, "%s", name);
     for (int i = 0; i < n_parts; i++) {
         p.part[i] = parts[i];
-        p.rows += parts[i].rows;
+        p.rows += repeat * parts[i].rows;
     }
     p.site = nh_put_site(b, gradient_site, role);
     p.weight_site = nh_put_site(b, NH_SITE_WEIGHT, role);
@@ -91,10 +97,11 @@ nh_val nh_put_axpby(struct nh_builder *b, double s, nh_val x, double t, nh_val y
     return z;
 }
 
-nh_val nh_put_gain(struct nh_builder *b, nh_val x, int width, double start, const char *name, enum nh_site_name where)
+nh_val nh_put_gain(struct nh_builder *b, nh_val x, int width, double start, const char *name, enum nh_site_name where,
+                   enum nh_role role)
 {
     int cols = nh_cols(b, x);
-    nh_val y = nh_put_value(b, cols, where, NH_ROLE_ACTIVATION);
+    nh_val y = nh_put_value(b, cols, where, role);
     int p = nh_put_constant(b, name, cols / width, start, NH_ROLE_NORM_OUT, where);
     struct nh_rec *r = nh_graph_rec(b->g, NH_OP_GAIN, y);
     r->in[0] = x, r->par[0] = p, r->u.gain.width = width;
@@ -121,5 +128,10 @@ struct nh_part nh_put_part(const struct nh_builder *b, enum nh_weight w)
 {
     int out, in;
     nh_weight_shape(b->config, w, &out, &in);
-    return (struct nh_part){.rows = out, .tensor = (int)w, .std = nh_weight_std(b->config, w, &b->pos)};
+    return nh_put_matrix(b, w, out, in);
+}
+
+struct nh_part nh_put_matrix(const struct nh_builder *b, enum nh_weight w, int out, int in)
+{
+    return (struct nh_part){.rows = out, .tensor = (int)w, .std = nh_matrix_std(b->config, w, out, in, &b->pos)};
 }

@@ -5,6 +5,7 @@
 
 #include "harness/core/fmt.h"
 
+#include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -188,6 +189,18 @@ static inline bool nh_layer_rotates(const struct nh_config *c, int layer)
 static inline bool nh_layer_has_experts(const struct nh_config *c, int layer)
 {
     return c->moe.experts && layer > c->moe.dense_layers;
+}
+
+/** Hidden width of the FFN. */
+static inline int nh_ffn_hidden(const struct nh_config *c)
+{
+    return (int)lround(c->ffn_mult * c->width);
+}
+
+/** The same of an expert. */
+static inline int nh_expert_hidden(const struct nh_config *c)
+{
+    return (int)lround(c->moe.mult * c->width);
 }
 
 #endif

@@ -223,6 +223,8 @@ void NH_T(nh_stream_load)(struct nh_exec *x, const struct nh_weight_source *sour
 
 /** Flags of n numbers, up to the first NaN. */
 unsigned NH_T(nh_flags)(const real *p, size_t n, size_t stride);
+/** Flags of each column; any: there is something to find. */
+void NH_T(nh_column_flags)(const real *p, size_t rows, size_t cols, size_t ld, bool any, unsigned char *flags);
 
 /** Runs fn for every unit, on the threads given; the result never depends on their number. */
 void NH_T(nh_units)(struct unit proto, int n, int threads, struct lane *lanes, void (*fn)(const struct unit *));
@@ -232,7 +234,8 @@ void NH_T(nh_gemm)(const struct nh_exec *x, bool emulate, bool ta, bool tb, int 
                    const real *b, size_t ldb, bool accumulate, real *c, size_t ldc);
 
 extern const struct op NH_T(nh_op_embed), NH_T(nh_op_norm), NH_T(nh_op_relax), NH_T(nh_op_linear), NH_T(nh_op_rope), NH_T(nh_op_sdpa),
-    NH_T(nh_op_act), NH_T(nh_op_mul), NH_T(nh_op_gain), NH_T(nh_op_shrink), NH_T(nh_op_axpby), NH_T(nh_op_cast), NH_T(nh_op_xent);
+    NH_T(nh_op_act), NH_T(nh_op_mul), NH_T(nh_op_gain), NH_T(nh_op_shrink), NH_T(nh_op_axpby), NH_T(nh_op_cast), NH_T(nh_op_route),
+    NH_T(nh_op_experts), NH_T(nh_op_combine), NH_T(nh_op_xent);
 
 #define flags_of  NH_T(nh_flags)
 #define gemm      NH_T(nh_gemm)

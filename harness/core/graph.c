@@ -161,6 +161,9 @@ void nh_graph_close(struct nh_graph *g)
             g->n_aux += 2 * (size_t)g->rows;
         } else if (rec->op == NH_OP_RELAX) {
             rec->aux = g->n_aux++; /* c */
+        } else if (rec->op == NH_OP_ROUTE) {
+            rec->aux = g->n_aux; /* the chosen of a row */
+            g->n_aux += (size_t)g->rows * (size_t)g->values[rec->out].cols;
         }
     }
     free(used);
@@ -184,6 +187,8 @@ double nh_graph_flops(const struct nh_graph *g)
     for (const struct nh_rec *r = g->recs; r < g->recs + g->n_recs; r++) {
         if (r->op == NH_OP_LINEAR)
             sum += 2. * g->rows * g->values[r->in[0]].cols * g->values[r->out].cols;
+        if (r->op == NH_OP_EXPERTS) /* of the chosen alone: the output has a slot for each */
+            sum += 2. * g->rows * g->params[r->par[0]].cols * g->values[r->out].cols;
         if (r->op == NH_OP_SDPA) /* q.k and p.v over the causal half */
             sum += 2. * g->rows * g->seq * r->u.sdpa.heads * r->u.sdpa.head_dim;
     }

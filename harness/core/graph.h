@@ -25,6 +25,9 @@ enum nh_op {
     NH_OP_SHRINK, /**< y = a - silu(p) stopgrad(a), one trained p; par: p */
     NH_OP_CAST,   /**< y = a in another format */
     NH_OP_RELAX,  /**< y = a / c, c = max|a| / bound over the whole tensor, a constant in derivatives */
+    NH_OP_ROUTE,  /**< weights of the k experts that a row goes to, from a logit for each expert; par: bias on the choice */
+    NH_OP_EXPERTS, /**< y = x W^T in each of k slots, W that of the slot's expert; par: W of all experts, one above the other */
+    NH_OP_COMBINE, /**< y = sum over k slots of b_j a_j */
     NH_OP_XENT,   /**< negative log-likelihood of each row's target, plus z_loss log^2 Z; 0 where a row has none; also in parts,
                        each with a block of the vocabulary and what the parts before have found */
     NH_OP_COUNT
@@ -43,7 +46,7 @@ struct nh_value {
 
 /** Rows of a parameter that have a start of their own (q, k and v of one product). */
 struct nh_part {
-    int rows, tensor; /**< tensor: key of the random stream */
+    int rows, tensor; /**< tensor: key of the random stream; in a repetition i NH_TENSOR_STEP times higher */
     double std;       /**< 0: constant `start` */
     double start;
 };
@@ -52,10 +55,12 @@ struct nh_param {
     char name[32];
     int layer, rows, cols, n_parts;
     struct nh_part part[3];
+    int repeat;      /**< how often all parts stand there, one time above the other: once for each expert */
     enum nh_role role;
     int site;        /**< where its gradient is counted */
     int weight_site; /**< where it is counted itself, -1 = nowhere */
     bool frozen;     /**< not trained */
+    bool profiled;   /**< its start is measured (layout.h, skip_start) */
     size_t offset; /**< in values, from the start of all parameters */
 };
 
@@ -105,6 +110,13 @@ struct nh_rec {
         struct {
             double bound;
         } relax;
+        struct {
+            double scale; /**< factor on the weights, whose sum it is */
+        } route;
+        struct {
+            int route; /**< the operation that has chosen */
+            int parts; /**< of the output (gate, up): the first of all slots, then the second */
+        } experts;
         struct {
             double z_loss;
             int col0;   /**< first token id of the logits */

@@ -31,7 +31,7 @@ const char *const nh_init_helps[] = {
 void nh_weight_shape(const struct nh_config *config, enum nh_weight weight, int *out, int *in)
 {
     int width = config->width, dim = nh_head_dim(config), q = config->heads * dim, kv = config->kv_heads * dim;
-    int hidden = (int)lround(config->ffn_mult * width);
+    int hidden = nh_ffn_hidden(config);
     switch (weight) {
     case NH_W_Q:
     case NH_W_ATTN_GATE:
@@ -91,16 +91,26 @@ static double projection_factor(const struct nh_config *config, const struct nh_
 
 double nh_weight_std(const struct nh_config *config, enum nh_weight weight, const struct nh_pos *pos)
 {
-    if (weight == NH_W_Q && config->qk_zero)
-        return 0;
     int out, in;
     nh_weight_shape(config, weight, &out, &in);
+    return nh_matrix_std(config, weight, out, in, pos);
+}
+
+double nh_matrix_std(const struct nh_config *config, enum nh_weight weight, int out, int in, const struct nh_pos *pos)
+{
+    if (weight == NH_W_Q && config->qk_zero)
+        return 0;
     double std = recipe_std(config, out, in);
     if (weight == NH_W_O || weight == NH_W_OUT)
         std *= projection_factor(config, pos);
     if (config->layout->weight_gain)
         std *= config->layout->weight_gain(weight, pos, config->knobs);
     return std;
+}
+
+double nh_router_std(const struct nh_config *config)
+{
+    return recipe_std(config, config->moe.experts, config->width);
 }
 
 double nh_embed_std(const struct nh_config *config)

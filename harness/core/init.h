@@ -6,6 +6,10 @@
 #include "harness/core/config.h"
 #include "layouts/layout.h"
 
+/** Keys of the random streams of tensors that are no branch matrices (those have enum nh_weight). Further ones of a kind, as experts
+ *  have them, stand NH_TENSOR_STEP apart. */
+enum { NH_TENSOR_EMBED = 100, NH_TENSOR_POSITION, NH_TENSOR_HEAD, NH_TENSOR_ROUTER, NH_TENSOR_STEP = 128 };
+
 /** Shape of a branch matrix: out rows, in columns (y = W x). kv_heads must be known (> 0). */
 void nh_weight_shape(const struct nh_config *config, enum nh_weight weight, int *out, int *in);
 
@@ -13,6 +17,12 @@ void nh_weight_shape(const struct nh_config *config, enum nh_weight weight, int 
  *  the gate), the layout's own factor. 0 where the matrix starts at zero (--qk-init 0). For trinity the deviation after
  *  the cut. */
 double nh_weight_std(const struct nh_config *config, enum nh_weight weight, const struct nh_pos *pos);
+
+/** The same of a matrix in that place with out rows and in columns: of an expert. */
+double nh_matrix_std(const struct nh_config *config, enum nh_weight weight, int out, int in, const struct nh_pos *pos);
+
+/** Standard deviation of a router at the start: the recipe's of a matrix experts x width, without factors. */
+double nh_router_std(const struct nh_config *config);
 
 /** Standard deviation of the stored embeddings, of tokens and of positions. */
 double nh_embed_std(const struct nh_config *config);

@@ -202,5 +202,6 @@ const struct op *const NH_T(nh_ops)[NH_OP_COUNT] = {
     [NH_OP_ROPE] = &NH_T(nh_op_rope),   [NH_OP_SDPA] = &NH_T(nh_op_sdpa),   [NH_OP_ACT] = &NH_T(nh_op_act),
     [NH_OP_GAIN] = &NH_T(nh_op_gain),   [NH_OP_SHRINK] = &NH_T(nh_op_shrink),
     [NH_OP_MUL] = &NH_T(nh_op_mul),     [NH_OP_AXPBY] = &NH_T(nh_op_axpby), [NH_OP_CAST] = &NH_T(nh_op_cast),
-    [NH_OP_RELAX] = &NH_T(nh_op_relax), [NH_OP_XENT] = &NH_T(nh_op_xent),
+    [NH_OP_RELAX] = &NH_T(nh_op_relax), [NH_OP_ROUTE] = &NH_T(nh_op_route), [NH_OP_EXPERTS] = &NH_T(nh_op_experts),
+    [NH_OP_COMBINE] = &NH_T(nh_op_combine), [NH_OP_XENT] = &NH_T(nh_op_xent),
 };

@@ -22,13 +22,6 @@ static void store_rows(const struct unit *u, struct rows b, depends_fn *depends)
 
 static const real GELU_A = (real)0.044715, GELU_B = (real)1.5957691216057308; /* 2 sqrt(2/pi) */
 
-/** Without a branch and without overflow: small results keep their digits. */
-static inline real sigmoid(real x)
-{
-    real e = r_exp(-r_abs(x));
-    return (x < 0 ? e : 1) / (1 + e);
-}
-
 /** tanh form, x (1 + tanh z)/2 = x sigmoid(2 z), with z = sqrt(2/pi) (x + 0.044715 x^3) in the executor's type: the cube of a
  *  half-precision value does not overflow here. */
 static inline real gelu(real x)

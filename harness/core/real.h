@@ -74,4 +74,11 @@ static inline float r_exp(float x)
 }
 #endif
 
+/** 1 / (1 + e^-x). Without a branch and without overflow: small results keep their digits. */
+static inline real sigmoid(real x)
+{
+    real e = r_exp(-r_abs(x));
+    return (x < 0 ? e : 1) / (1 + e);
+}
+
 #endif

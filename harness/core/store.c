@@ -176,6 +176,14 @@ unsigned NH_T(nh_flags)(const real *p, size_t n, size_t stride)
     return flags;
 }
 
+void NH_T(nh_column_flags)(const real *p, size_t rows, size_t cols, size_t ld, bool any, unsigned char *flags)
+{
+    memset(flags, 0, cols);
+    for (size_t r = 0; any && r < rows; r++)
+        for (size_t c = 0; c < cols; c++)
+            flags[c] |= (unsigned char)((isnan(p[r * ld + c]) ? HAS_NAN : 0) | (isinf(p[r * ld + c]) ? HAS_INF : 0));
+}
+
 void NH_T(nh_units)(struct unit proto, int n, int threads, struct lane *lanes, void (*fn)(const struct unit *))
 {
     if (threads == 1 || n == 1) {

@@ -412,8 +412,8 @@ static uint64_t muon_matrices(struct nh_exec *x, const struct nh_update *u)
 #pragma omp parallel for schedule(dynamic) num_threads(x->threads) reduction(+ : changed)
     for (int p = 0; p < x->g->n_params; p++) {
         const struct nh_param *q = &x->g->params[p];
-        for (int i = 0, row = 0; i < q->n_parts && is_hidden(x->g, q); row += q->part[i++].rows)
-            changed += muon(x, p, row, q->part[i].rows, u);
+        for (int i = 0, row = 0; i < q->n_parts * q->repeat && is_hidden(x->g, q); row += q->part[i++ % q->n_parts].rows)
+            changed += muon(x, p, row, q->part[i % q->n_parts].rows, u);
     }
     return changed;
 }

@@ -387,7 +387,8 @@ def export_and_back():
     round_trip('olmo2', '--arch', 'olmo2', '--depth', 2, '--width', 16, again=('--z-loss', '1e-05'))
     round_trip('windows', '--arch', 'gemma2', '--depth', 4, '--width', 16, '--window', 4, '--pattern', 'llg', '--head-dim', 6,
                '--kv-heads', 2, '--query-scalar', 5, '--softcap', 4)
-    round_trip('trinity', '--arch', 'trinity', '--depth', 3, '--width', 16, '--experts', 'none', '--window', 4)
+    round_trip('dense', '--arch', 'trinity', '--depth', 3, '--width', 16, '--experts', 'none', '--window', 4)
+    round_trip('experts', '--arch', 'trinity', '--depth', 4, '--width', 16, '--experts', 8, '--experts-active', 2, '--window', 4)
     round_trip('plain', '--ffn', 'swiglu', '--depth', 2, '--width', 16, '--rope-scaling', 'linear:2',
                again=('--score-scale', 'before', '--norm-cast', 'after-gain'))
 

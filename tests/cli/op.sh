@@ -398,6 +398,20 @@ def soft_cap():
 
 
 @case
+def router():
+    """route: the largest sigmoid(logits) + bias, ties to the lower; weights without the bias, over their sum"""
+    logits = [math.log(3), 0, -math.log(3), 0]  # scores 0.75, 0.5, 0.25, 0.5
+    r = op('route --experts-active 2', {'logits': ([4], logits), 'bias': ([4], [0] * 4)})
+    close(r.y, [0.6, 0.4])
+    row(r, 'route', total=2)
+    close(op('route --experts-active 2 --route-scale 2.5', {'logits': ([4], logits), 'bias': ([4], [0, 0, 1, 0])}).y, [1.875, 0.625])
+    r = op('route --dtype fp16 --grad', {'logits': ([1, 2], [nan, inf]), 'bias': ([2], [0, 0]), 'dy': ([1, 1], [1])})
+    equal(r.y, [nan])
+    equal(r.tensors['d_bias'][1], [0, 0])
+    row(r, 'route', propagated=1)
+
+
+@case
 def loss():
     """cross-entropy of the next token; the last of a sequence has none"""
     r = op('cross-entropy --dtype fp16', {'logits': ([2, 3, 4], [0] * 16 + [9, 0, 0, 0] * 2), 'tokens': ([2, 3], [0, 1, 2] * 2, 'I64')})
@@ -442,6 +456,7 @@ def derivatives():
               'relax --ln-relax 3': {'x': [2, 3]}, 'softcap --softcap 2': {'x': [2, 3]},
               'gelu': {'x': [2, 3]}, 'relu': {'x': [2, 3]}, 'silu': {'x': [2, 3]}, 'mul': {'a': [2, 3], 'b': [2, 3]}, 'add': {'a': [2, 3], 'b': [2, 3]},
               'gain': {'x': [2, 4], 'gain': [2]}, 'cast': {'x': [2, 3]}, 'embed --embed-scale 3': {'tokens': tokens, 'weight': [3, 2]},
+              'route --experts-active 3 --route-scale 2': {'logits': [2, 3, 5], 'bias': [5]},
               'cross-entropy': {'logits': [2, 3, 4], 'tokens': tokens},
               'cross-entropy --z-loss 0.3': {'logits': [2, 3, 4], 'tokens': tokens}}
     listed = [line.split()[0] for line in start('list', 'ops').stdout.splitlines()]

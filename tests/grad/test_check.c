@@ -33,7 +33,8 @@ START_TEST(operation_left_out)
 {
     static const char *const all[] = {"embedding, weights", "norm",    "linear", "rope", "attention",
                                       "activation",         "product", "add",    "gain", "shrink",
-                                      "cast",               "relax",   "cross-entropy"};
+                                      "cast",               "relax",   "route",  "experts", "combine",
+                                      "cross-entropy"};
     ck_assert_int_eq(n_operations, (int)(sizeof all / sizeof *all));
     for (int i = 0; i < n_operations; i++) {
         ck_assert_str_eq(operations[i].subject + strlen("operation "), all[i]);

@@ -193,6 +193,17 @@ plot overflow healthy.csv -o healthy.svg
 says healthy.svg 'No overflow at any site, forward' 'b – no overflow in 31000 values' 'L = 3, e4m10, init unit, seed 0'
 silent headroom.svg 'white: only zeros'
 says headroom.svg 'a – first overflow: layer 2, attn residual' 'b – least: 9.5 bits, layer 3, attn residual' 11.4 overflow
+# In another format: the twin's values, 2^20 at the residual add of layer 2; an fp32 run is its own twin; of others nothing is known.
+awk -F, -v OFS=, 'NR == 1 { print $0, "max_abs_fp32" } NR > 1 { print $0, $12 == "residual" && $10 == 2 ? 1048576 : 8 }' healthy.csv >twin.csv
+plot headroom twin.csv --set format=fp16 -o twin.svg
+says twin.svg 'Headroom in fp16 by site and layer, forward' 'b – first that would overflow: layer 2, attn residual' 13.0
+plot headroom twin.csv --set format=bf16 -o twin.svg
+says twin.svg 'b – least: 108.0 bits, layer 2, attn residual'
+sed 's/,e4m10,/,fp32,/' healthy.csv >wide.csv
+plot headroom wide.csv --set format=fp8-e5m2 -o wide.svg
+says wide.svg 'Headroom in fp8-e5m2 by site and layer, forward'
+refuses 1 'run with --dtype fp32, or add headroom' headroom healthy.csv --set format=fp16 -o no.svg
+refuses 1 'headroom is in own, fp16' headroom wide.csv --set format=e4m3 -o no.svg
 plot headroom healthy.csv --set direction=bwd -o healthy.svg
 says healthy.svg 'white: only zeros'
 { cat "$data/sites.csv" && sed '1d; s/,b,3,/,b,5,/; s/^00000003/00000004/; /,a,/d' "$data/sites.csv"; } >depths.csv

@@ -128,6 +128,10 @@ static const struct {
     {FIVE_BLOCKS "--depth 2 --width 16 --dtype fp16 --policy all-half --roles norm-in=bf16 --pb-relax=layer --ln-relax=3 "
                  "--softcap 5 --z-loss 0.01 --embed-shrink 0.1",
      false},
+    {FIVE_BLOCKS "--depth 3 --width 16 --dtype fp16 --ffn swiglu --experts 6 --experts-active 2 --experts-shared 1 "
+                 "--dense-layers 1 --route-scale 2.826",
+     false},
+    {FIVE_BLOCKS "--depth 2 --width 16 --dtype bf16 --accum dtype --experts 5 --experts-active 3 --expert-mult 1", false},
 };
 
 START_TEST(threads_move_bits)
