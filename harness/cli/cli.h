@@ -9,6 +9,7 @@
 int nh_cmd_run(int argc, char **argv);
 int nh_cmd_list(int argc, char **argv);
 int nh_cmd_describe(int argc, char **argv);
+int nh_cmd_export(int argc, char **argv);
 int nh_cmd_check(int argc, char **argv);
 int nh_cmd_report(int argc, char **argv);
 int nh_cmd_manual(int argc, char **argv);

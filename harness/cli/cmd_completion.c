@@ -116,12 +116,14 @@ static void option(void *arg, const struct nh_option *o, const char *left, const
         printf("_harness_knobs");
     else if (o->kind == &nh_value_data)
         data_sources();
-    else if (strcmp(o->name, "out") == 0)
-        printf("paths=-d");
+    else if (o->paths)
+        printf("paths=%s", o->paths);
     else {
         printf("words='");
         if (o->kind == &nh_value_layout)
             names(&nh_layout_names);
+        else if (o->kind == &nh_value_arch)
+            names(&nh_arch_names);
         else if (o->kind == &nh_value_policy)
             names(&nh_policy_names);
         else if (o->kind == &nh_value_probes)

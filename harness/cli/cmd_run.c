@@ -28,8 +28,7 @@ void nh_stage(const char *what)
         fprintf(stderr, "\r\033[K%s%s", what, *what ? " ..." : "");
 }
 
-/** Opens the data, takes the sizes that are up to it, and names the run and its folder. */
-static int begin(struct nh_run *run)
+int nh_run_open(struct nh_run *run)
 {
     struct nh_config *c = &run->options.config;
     struct nh_data_request request = {.seq = c->seq, .batch = c->batch, .vocab = c->vocab, .seed = c->data_seed,
@@ -41,12 +40,18 @@ static int begin(struct nh_run *run)
     if (c->window >= c->seq && nh_options_given(&run->options, "window"))
         return nh_fail(NH_USAGE, "--window %d has no effect on sequences of %d tokens; leave it out or take a smaller one", c->window,
                        c->seq);
-    if (run->options.checkpoint)
-        status = nh_hf_bind(run->options.checkpoint, c, &c->weights, stderr);
+    return run->options.checkpoint ? nh_hf_bind(run->options.checkpoint, c, &c->weights, stderr) : NH_OK;
+}
+
+/** The same, with what is held out; names the run and its folder. */
+static int begin(struct nh_run *run)
+{
+    struct nh_config *c = &run->options.config;
+    int status = nh_run_open(run);
     if (status)
         return status;
-    request = (struct nh_data_request){.seq = c->seq, .batch = c->batch, .vocab = c->vocab, .seed = c->data_seed,
-                                       .image_grid = c->image_grid, .image_levels = c->image_levels, .held_out = true};
+    struct nh_data_request request = {.seq = c->seq, .batch = c->batch, .vocab = c->vocab, .seed = c->data_seed,
+                                      .image_grid = c->image_grid, .image_levels = c->image_levels, .held_out = true};
     if (c->train.steps && run->data->source->holds_out)
         status = nh_data_open(&run->held_out, c->data, &request);
     else if (c->train.val_every)

@@ -31,7 +31,7 @@ enum { MAX_BATCH = 1 << 15, MAX_SEQ = 1 << 15 }; /* their product is an int */
 static const struct nh_option options[] = {
     {.group = "Model", .name = "arch", .kind = &nh_value_arch, AT(arch), .shown = "",
      .help = "a preset of the options below, which stand over it; 'harness list models'"},
-    {.name = "model", .kind = &nh_value_text, AT(model), .max = 4000, .shown = "",
+    {.name = "model", .kind = &nh_value_text, AT(model), .max = 4000, .paths = "-d", .shown = "",
      .help = "folder of a Hugging Face checkpoint: weights, and all options that its config.json fixes"},
     {.name = "layout", .kind = &nh_value_layout, AT(layout), .start = "pre",
      .of_model = NH_MODEL_FIXED, .help = "where the norms stand; 'harness list layouts'"},
@@ -100,19 +100,19 @@ static const struct nh_option options[] = {
      .of_model = NH_MODEL_FIXED, .help = "scores become C tanh(scores / C)"},
     {.name = "score-scale", .kind = &nh_value_either, AT(scale_after), .start = "before",
      .choices = WORDS("before", "after"),
-     .help = "the divisor of scores before or after the product"},
+     .of_model = NH_MODEL_TOLD, .help = "the divisor of scores before or after the product"},
     {.name = "pb-relax", .kind = &nh_value_relax, AT(pb_relax), .start = "off", .word = "layer", .min = 32,
-     .help = "scores are held divided by alpha, on = 32, layer = the layer's index (CogView, GLM-130B)"},
+     .of_model = NH_MODEL_TOLD, .help = "scores are held divided by alpha, on = 32, layer = the layer's index (CogView, GLM-130B)"},
     {.name = "ln-relax", .kind = &nh_value_relax, AT(ln_relax), .start = "off", .min = 8,
-     .help = "a norm's input is first divided by max|x|/C over the whole tensor, on = 8 (CogView)"},
+     .of_model = NH_MODEL_TOLD, .help = "a norm's input is first divided by max|x|/C over the whole tensor, on = 8 (CogView)"},
     {.name = "softcap", .kind = &nh_value_positive, AT(softcap), .start = "off", .word = "off",
      .of_model = NH_MODEL_FIXED, .help = "logits become C tanh(logits / C)"},
     {.name = "z-loss", .kind = &nh_value_positive, AT(z_loss), .start = "off", .word = "off",
-     .help = "C log^2 Z is added to the loss of each token"},
+     .of_model = NH_MODEL_TOLD, .help = "C log^2 Z is added to the loss of each token"},
     {.name = "embed-scale", .kind = &nh_value_positive, AT(embed_scale), .start = "1", .shown = "the init's own", .word = "sqrt",
      .of_model = NH_MODEL_FIXED, .help = "factor on the embedding, sqrt = root of the width"},
     {.name = "embed-shrink", .kind = &nh_value_positive, AT(embed_shrink), .start = "1",
-     .help = "factor on the gradient of the embedding, the head left out"},
+     .of_model = NH_MODEL_TOLD, .help = "factor on the gradient of the embedding, the head left out"},
     {.name = "tie", .kind = &nh_value_switch, AT(tie), .start = "off",
      .choices = WORDS("off", "on"),
      .of_model = NH_MODEL_FIXED, .help = "the embedding matrix is the head"},
@@ -136,7 +136,7 @@ static const struct nh_option options[] = {
      .help = "formats of single roles over the policy's: residual=fp32,norm-in=dtype; 'harness list policies'"},
     {.name = "norm-cast", .kind = &nh_value_either, AT(cast_before_gain), .start = "after-gain",
      .choices = WORDS("after-gain", "before-gain"),
-     .help = "where a norm's result is rounded"},
+     .of_model = NH_MODEL_TOLD, .help = "where a norm's result is rounded"},
     {.name = "softmax-grad", .kind = &nh_value_either, AT(softmax_stored), .start = "exact",
      .choices = WORDS("exact", "stored"),
      .help = "the softmax's derivative takes probabilities before or after they were rounded"},
@@ -238,9 +238,9 @@ static const struct nh_option options[] = {
     {.name = "threads", .kind = &nh_value_int, AT(threads), .start = "all", .word = "all", .min = 1, .max = 4096,
      .elsewhere = true,
      .help = "the results do not depend on it"},
-    {.name = "dump", .kind = &nh_value_text, AT(dump), .max = 4000, .shown = "", .elsewhere = true,
+    {.name = "dump", .kind = &nh_value_text, AT(dump), .max = 4000, .paths = "-f", .shown = "", .elsewhere = true,
      .help = "safetensors file for stream, branches, logits, losses and all gradients of the batch"},
-    {.name = "out", .kind = &nh_value_text, AT(out), .max = 4000, .shown = "", .elsewhere = true,
+    {.name = "out", .kind = &nh_value_text, AT(out), .max = 4000, .paths = "-d", .shown = "", .elsewhere = true,
      .help = "folder of the results [results/runs/<layout>-L<depth>-<dtype>-s<seed>-<run>]"},
     {.name = "force", .kind = &nh_value_switch, AT(force), .start = "off", .elsewhere = true,
      .choices = WORDS("off", "on"),
@@ -376,7 +376,7 @@ static int keep_set(struct sets *sets, const char *text)
 /* Refuses what a checkpoint fixes, unless it leaves that open. */
 static int check_free(const struct nh_options *o, const struct nh_option *option)
 {
-    if (!o->checkpoint || option->of_model == NH_MODEL_FREE)
+    if (!o->checkpoint || option->of_model == NH_MODEL_FREE || option->of_model == NH_MODEL_TOLD)
         return NH_OK;
     if (option->of_model == NH_MODEL_DRAWN)
         return nh_fail(NH_USAGE, "--%s has no effect with --model, whose weights are not drawn; leave it out", option->name);
@@ -490,6 +490,60 @@ int nh_options_parse(struct nh_options *o, int argc, char **argv)
         if (o->given[i] == NH_BY_USER && lacks(&options[i], &o->config))
             status = nh_fail(NH_USAGE, "--%s has no effect %s", options[i].name, lacks(&options[i], &o->config));
     return status ? status : nh_options_conflicts(o);
+}
+
+const char *nh_options_text(struct nh_options *o, const char *name)
+{
+    const struct nh_option *option = find(name, strlen(name));
+    assert(option);
+    return option->kind->write(option, &o->config, o->text);
+}
+
+/* Adds " --NAME VALUE". */
+static void tell_option(char list[NH_VALUE_SIZE], const struct nh_option *option, const char *value)
+{
+    const size_t n = strlen(list);
+    snprintf(list + n, NH_VALUE_SIZE - n, " --%s %s", option->name, *value ? value : "''");
+}
+
+/* Writes what stands for what follows from other options: auto, same. */
+static struct nh_config spelt_out(const struct nh_config *c)
+{
+    struct nh_config full = *c;
+    full.head_dim = nh_head_dim(c);
+    full.query_scalar = c->query_scalar > 0 ? c->query_scalar : full.head_dim;
+    full.theta_local = c->theta_local > 0 ? c->theta_local : c->theta;
+    return full;
+}
+
+int nh_options_reread(const struct nh_options *o, const struct nh_setting *settings, struct nh_config *config,
+                      struct nh_differences *d)
+{
+    struct nh_options told;
+    set_defaults(&told);
+    int status = read_settings(&told, settings);
+    if (status)
+        return status;
+    resolve(&told);
+    nh_knobs_start(told.config.layout, told.config.knobs);
+    const struct nh_config mine = spelt_out(&o->config), its = spelt_out(&told.config);
+    *config = o->config;
+    memcpy(config->knobs, told.config.knobs, sizeof config->knobs);
+    for (size_t i = 0; i < COUNT && !status; i++) {
+        const struct nh_option *option = &options[i];
+        char own_text[NH_VALUE_SIZE], told_text[NH_VALUE_SIZE];
+        if (option->kind == &nh_value_knob || (option->of_model != NH_MODEL_FIXED && option->of_model != NH_MODEL_TOLD))
+            continue;
+        const char *own = option->kind->write(option, &mine, own_text), *value = option->kind->write(option, &its, told_text);
+        const bool fixed = option->of_model == NH_MODEL_FIXED;
+        if (strcmp(own, value) != 0) {
+            tell_option(fixed ? d->against : d->again, option, own);
+            d->n_against += fixed;
+        }
+        if (fixed)
+            status = option->kind->read(option, value, config);
+    }
+    return status;
 }
 
 void nh_options_free(struct nh_options *o)

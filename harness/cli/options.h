@@ -3,6 +3,7 @@
 #ifndef NH_OPTIONS_H
 #define NH_OPTIONS_H
 
+#include "harness/cli/value.h"
 #include "harness/hf/checkpoint.h"
 
 #include <stdbool.h>
@@ -18,6 +19,7 @@ struct nh_options {
     struct nh_config config; /**< texts point into argv; may be completed before it is recorded: seq, batch, vocab */
     enum nh_given given[NH_MAX_OPTIONS]; /**< by option of the table */
     struct nh_hf *checkpoint; /**< of --model, or NULL */
+    char text[NH_VALUE_SIZE]; /**< room of nh_options_text */
 };
 
 /** Reads argv[0..argc), the words behind the command's name, over the defaults; then looks for contradictions.
@@ -30,6 +32,21 @@ void nh_options_free(struct nh_options *options);
 
 /** The tensors of a parameter as checkpoint or architecture name them, or one by its own name; to be freed. */
 struct nh_piece *nh_options_pieces(const struct nh_options *options, const struct nh_param *param, size_t *n);
+
+/** The value in force of an option, as it would be typed; until the next call. */
+const char *nh_options_text(struct nh_options *options, const char *name);
+
+/** Options whose values differ, as " --NAME VALUE --NAME VALUE": of those that a checkpoint fixes, and of those that may be given
+ * beside it. */
+struct nh_differences {
+    char against[NH_VALUE_SIZE], again[NH_VALUE_SIZE];
+    int n_against;
+};
+
+/** What the options would be if a checkpoint said the settings, and the rest were given again; texts point into both. NH_USAGE
+ * where the settings cannot be. */
+int nh_options_reread(const struct nh_options *options, const struct nh_setting *settings, struct nh_config *config,
+                      struct nh_differences *differences);
 
 /** True where the user gave this option himself; name without dashes, one of the table. */
 bool nh_options_given(const struct nh_options *options, const char *name);

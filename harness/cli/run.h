@@ -41,6 +41,11 @@ double nh_seconds(void);
 /** A line of talk about what is going on, on a terminal only; "" wipes it. */
 void nh_stage(const char *what);
 
+/* cmd_run.c */
+
+/** Opens the data, takes the sizes that are up to it, and finds the tensors of a checkpoint. */
+int nh_run_open(struct nh_run *run);
+
 /* plan.c */
 
 /** What a probe of the run reads: gradients, the fp64 twin, the fp32 twin. */

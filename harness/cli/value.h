@@ -10,8 +10,9 @@
 
 enum { NH_VALUE_SIZE = 1024 };
 
-/** Whose an option is with --model: the user's; the checkpoint's, which fixes it; nobody's, as weights are not drawn. */
-enum nh_of_model { NH_MODEL_FREE, NH_MODEL_FIXED, NH_MODEL_DRAWN };
+/** Whose an option is with --model: the user's; the checkpoint's, which fixes it; the user's over the architecture's own; nobody's,
+ * as weights are not drawn. */
+enum nh_of_model { NH_MODEL_FREE, NH_MODEL_FIXED, NH_MODEL_TOLD, NH_MODEL_DRAWN };
 
 /** One row of the option table. */
 struct nh_option {
@@ -24,6 +25,7 @@ struct nh_option {
     double min, max;            /**< range of a number; most bytes of a text */
     const char *word;           /**< a word for the number 0: "auto" */
     const char *const *choices; /**< closed by NULL */
+    const char *paths;          /**< what may be completed as its value: "-d" folders, "-f" files, NULL = no paths */
     enum nh_of_model of_model;
     bool training;  /**< has no effect without --steps */
     bool experts;   /**< has no effect without --experts */

@@ -26,25 +26,38 @@ struct nh_hf_reading {
     size_t n_settings;
 };
 
+struct nh_arch_key;
+
+/** How values of a key become values of an option, and back. */
+struct nh_key_kind {
+    /** Writes the option's value. NH_FAILED with the key and what would work. value: NULL where the row has no key. */
+    int (*read)(const struct nh_hf_reading *in, const struct nh_arch_key *key, const json_t *value, char text[NH_SETTING_SIZE]);
+    /** Sets the key, or keys, from the option's value in force. */
+    void (*write)(json_t *config, const struct nh_arch_key *key, const struct nh_config *c, const char *text);
+};
+
 /** A key of config.json, or several that make one option. */
 struct nh_arch_key {
-    const char *key;    /**< "name" or "name|other name"; NULL: convert looks for itself */
+    const char *key;    /**< "name" or "name|other name"; NULL: the kind knows */
     const char *option; /**< that it sets; NULL: it is only looked at, and refused where words do not have it */
-    /** Writes the option's value. NH_FAILED with the key and what would work. value: NULL where key is NULL. */
-    int (*convert)(const struct nh_hf_reading *in, const struct nh_arch_key *key, const json_t *value, char text[NH_SETTING_SIZE]);
+    const struct nh_key_kind *kind;
     const char *absent; /**< the option's value where the key is not there, "" = its default; NULL: the key must be there */
     const char *null;   /**< the same where it is null; NULL = as absent */
     const struct nh_setting *words; /**< of nh_key_word: values of the key and of the option, closed by a NULL option */
 };
 
-/* harness/hf/keys.c: a whole number; a number; a whole number over the width; a word, boolean or number of a few; the tied
- * head; biases of attention and FFN; bases of rotations; how they are stretched, in all layers alike or in global layers alone;
- * local and global layers, by the kind of each or every n-th global (words: the key of n, and n without it), and as Qwen has
- * them; their window; experts, where not all layers are dense. */
-typedef int nh_key_convert(const struct nh_hf_reading *in, const struct nh_arch_key *key, const json_t *value,
-                           char text[NH_SETTING_SIZE]);
-nh_key_convert nh_key_count, nh_key_real, nh_key_ratio, nh_key_word, nh_key_tie, nh_key_bias, nh_key_theta, nh_key_theta_local,
-    nh_key_scaling, nh_key_scaling_global, nh_key_layers, nh_key_layers_qwen, nh_key_window, nh_key_experts;
+/* harness/hf/keys.c */
+extern const struct nh_key_kind nh_key_count, /**< a whole number */
+    nh_key_real,                              /**< a number */
+    nh_key_ratio,                             /**< a whole number, over the width */
+    nh_key_word,                              /**< a word, boolean or number of a few */
+    nh_key_head_dim, nh_key_query_scalar, nh_key_positions,
+    nh_key_tie,                       /**< the head; without the key: `absent`, or "" = whether there is one */
+    nh_key_bias,                      /**< attention_bias, mlp_bias */
+    nh_key_theta, nh_key_theta_local, /**< rope_theta, rope_local_base_freq, rope_parameters */
+    nh_key_scaling, nh_key_scaling_global, /**< rope_scaling, rope_parameters: of all layers, of global ones alone */
+    nh_key_layers, /**< layer_types, else every n-th is global; words: the key of n, and n without it */
+    nh_key_layers_qwen, nh_key_window, nh_key_experts, nh_key_dense, nh_key_mup;
 
 /** The part of a parameter that a tensor is: by itself, rows of one product, or the same of every expert. */
 enum nh_slice { NH_WHOLE, NH_SLICE_Q, NH_SLICE_K, NH_SLICE_V, NH_SLICE_GATE, NH_SLICE_UP, NH_SLICE_COUNT };
@@ -66,10 +79,11 @@ struct nh_arch {
     const char *const *aliases;  /**< closed by NULL, or NULL */
     const char *what, *source;
     const char *const *types;    /**< model_type of config.json, closed by NULL; or NULL */
+    const char *class;           /**< architectures of config.json, or NULL */
     const char *mark;            /**< without a model_type: a tensor that tells it */
     const struct nh_setting *fixed;  /**< options of every such model; closed by a NULL option, as are those below */
     const struct nh_setting *recipe; /**< options of its authors' start, for --arch */
-    const struct nh_arch_key *keys;  /**< closed by a NULL convert */
+    const struct nh_arch_key *keys;  /**< closed by a NULL kind */
     const struct nh_arch_tensor *tensors;  /**< closed by a NULL param */
     const struct nh_arch_prefix *prefixes; /**< in the order in which they are tried; closed by a NULL body */
     const char *const *unread; /**< ends of names of tensors that take no part: masks, tables; closed by NULL */
@@ -96,6 +110,10 @@ struct nh_piece *nh_arch_pieces(const struct nh_arch *arch, const struct nh_arch
 
 /** The value of a key, or of one of several "a|b"; NULL where there is none. */
 const json_t *nh_key_find(const json_t *config, const char *keys);
+
+/** A config.json of the architecture. text gives the value of an option, as it would be typed. */
+json_t *nh_arch_write(const struct nh_arch *arch, const struct nh_config *config,
+                      const char *(*text)(void *arg, const char *option), void *arg);
 
 /** All keys of an architecture as settings: in->settings, each to be freed. */
 int nh_arch_read(struct nh_hf_reading *in, const struct nh_arch *arch);

@@ -180,7 +180,7 @@ static int find_arch(struct nh_hf *hf)
         if (json_is_string(type) ? has_type(nh_archs[i], json_string_value(type)) : nh_archs[i]->mark && find(hf, nh_archs[i]->mark))
             hf->arch = nh_archs[i];
     if (!hf->arch)
-        return unknown_type(hf, json_is_string(type) ? json_string_value(type) : "");
+        return unknown_type(hf, json_is_string(type) ? json_string_value(type) : "(none)");
     if (json_is_object(json_object_get(hf->file, "text_config")))
         hf->config = json_object_get(hf->file, "text_config");
     if (json_object_get(hf->file, "quantization_config"))

@@ -13,17 +13,17 @@
 
 /* Sizes, by the keys of all descendants. */
 #define NH_KEYS_SIZES                                                                                                             \
-    {"num_hidden_layers", "depth", nh_key_count, NULL, NULL, NULL}, {"hidden_size", "width", nh_key_count, NULL, NULL, NULL},     \
-        {"num_attention_heads", "heads", nh_key_count, NULL, NULL, NULL},                                                         \
-        {"num_key_value_heads", "kv-heads", nh_key_count, "heads", NULL, NULL},                                                   \
-        {"intermediate_size", "ffn-mult", nh_key_ratio, NULL, NULL, NULL}, {"vocab_size", "vocab", nh_key_count, NULL, NULL, NULL}
+    {"num_hidden_layers", "depth", &nh_key_count, NULL, NULL, NULL}, {"hidden_size", "width", &nh_key_count, NULL, NULL, NULL},     \
+        {"num_attention_heads", "heads", &nh_key_count, NULL, NULL, NULL},                                                         \
+        {"num_key_value_heads", "kv-heads", &nh_key_count, "heads", NULL, NULL},                                                   \
+        {"intermediate_size", "ffn-mult", &nh_key_ratio, NULL, NULL, NULL}, {"vocab_size", "vocab", &nh_key_count, NULL, NULL, NULL}, {"max_position_embeddings", NULL, &nh_key_positions, "", NULL, NULL}
 
 /* A gated FFN; "gelu" without more is the exact form, which the core has not. */
 #define NH_GATED                                                                                                                  \
     NH_SETTINGS({"silu", "swiglu"}, {"swish", "swiglu"}, {"gelu_pytorch_tanh", "geglu"}, {"gelu_new", "geglu"})
 
 /* A key that may be there with one value alone. */
-#define NH_KEY_MUST(name, value) {name, NULL, nh_key_word, "", NULL, NH_SETTINGS({value, ""})}
+#define NH_KEY_MUST(name, value) {name, NULL, &nh_key_word, "", NULL, NH_SETTINGS({value, ""})}
 
 #define NH_TENSORS_ENDS                                                                                                           \
     {"embed", "embed_tokens.weight", NH_WHOLE, false}, {"norm_final.gain", "norm.weight", NH_WHOLE, false},                       \

@@ -65,7 +65,7 @@ static const char *setting(const struct nh_hf_reading *in, const char *option)
     return "";
 }
 
-int nh_key_count(const struct nh_hf_reading *in, const struct nh_arch_key *key, const json_t *value, char text[NH_SETTING_SIZE])
+static int read_count(const struct nh_hf_reading *in, const struct nh_arch_key *key, const json_t *value, char text[NH_SETTING_SIZE])
 {
     long long n;
     if (!is_whole(value, &n))
@@ -74,7 +74,7 @@ int nh_key_count(const struct nh_hf_reading *in, const struct nh_arch_key *key, 
     return NH_OK;
 }
 
-int nh_key_real(const struct nh_hf_reading *in, const struct nh_arch_key *key, const json_t *value, char text[NH_SETTING_SIZE])
+static int read_real(const struct nh_hf_reading *in, const struct nh_arch_key *key, const json_t *value, char text[NH_SETTING_SIZE])
 {
     double x;
     if (!is_number(value, &x))
@@ -83,7 +83,7 @@ int nh_key_real(const struct nh_hf_reading *in, const struct nh_arch_key *key, c
     return NH_OK;
 }
 
-int nh_key_ratio(const struct nh_hf_reading *in, const struct nh_arch_key *key, const json_t *value, char text[NH_SETTING_SIZE])
+static int read_ratio(const struct nh_hf_reading *in, const struct nh_arch_key *key, const json_t *value, char text[NH_SETTING_SIZE])
 {
     long long n;
     const double width = strtod(setting(in, "width"), NULL);
@@ -104,7 +104,7 @@ static const char *plain_text(const json_t *value, char number[NH_NUMBER_SIZE])
                                     : number;
 }
 
-int nh_key_word(const struct nh_hf_reading *in, const struct nh_arch_key *key, const json_t *value, char text[NH_SETTING_SIZE])
+static int read_word(const struct nh_hf_reading *in, const struct nh_arch_key *key, const json_t *value, char text[NH_SETTING_SIZE])
 {
     char number[NH_NUMBER_SIZE], list[256] = "";
     const char *word = plain_text(value, number);
@@ -120,7 +120,7 @@ int nh_key_word(const struct nh_hf_reading *in, const struct nh_arch_key *key, c
     return REFUSE(in, "%.*s '%.40s' is not among what the program computes: %s", name_length(key->key), key->key, word, list);
 }
 
-int nh_key_tie(const struct nh_hf_reading *in, const struct nh_arch_key *key, const json_t *value, char text[NH_SETTING_SIZE])
+static int read_tie(const struct nh_hf_reading *in, const struct nh_arch_key *key, const json_t *value, char text[NH_SETTING_SIZE])
 {
     static const char name[] = "tie_word_embeddings";
     value = json_object_get(in->config, name);
@@ -133,7 +133,7 @@ int nh_key_tie(const struct nh_hf_reading *in, const struct nh_arch_key *key, co
     return NH_OK;
 }
 
-int nh_key_bias(const struct nh_hf_reading *in, const struct nh_arch_key *key, const json_t *value, char text[NH_SETTING_SIZE])
+static int read_bias(const struct nh_hf_reading *in, const struct nh_arch_key *key, const json_t *value, char text[NH_SETTING_SIZE])
 {
     static const char *const forms[2][2] = {{"off", "ffn"}, {"attn", "on"}};
     (void)key, (void)value;
@@ -173,13 +173,13 @@ static int theta(const struct nh_hf_reading *in, const struct nh_arch_key *key, 
     return NH_OK;
 }
 
-int nh_key_theta(const struct nh_hf_reading *in, const struct nh_arch_key *key, const json_t *value, char text[NH_SETTING_SIZE])
+static int read_theta(const struct nh_hf_reading *in, const struct nh_arch_key *key, const json_t *value, char text[NH_SETTING_SIZE])
 {
     (void)value;
     return theta(in, key, "rope_theta", rope_of(in, "full_attention"), text);
 }
 
-int nh_key_theta_local(const struct nh_hf_reading *in, const struct nh_arch_key *key, const json_t *value, char text[NH_SETTING_SIZE])
+static int read_theta_local(const struct nh_hf_reading *in, const struct nh_arch_key *key, const json_t *value, char text[NH_SETTING_SIZE])
 {
     (void)value;
     const json_t *local = rope_of(in, "sliding_attention");
@@ -229,7 +229,7 @@ static int scaling(const struct nh_hf_reading *in, const json_t *rope, char text
     return NH_OK;
 }
 
-int nh_key_scaling_global(const struct nh_hf_reading *in, const struct nh_arch_key *key, const json_t *value, char text[NH_SETTING_SIZE])
+static int read_scaling_global(const struct nh_hf_reading *in, const struct nh_arch_key *key, const json_t *value, char text[NH_SETTING_SIZE])
 {
     (void)key, (void)value;
     const json_t *own = json_object_get(in->config, "rope_scaling"), *local = rope_of(in, "sliding_attention");
@@ -240,9 +240,9 @@ int nh_key_scaling_global(const struct nh_hf_reading *in, const struct nh_arch_k
     return status ? status : scaling(in, own && !json_is_null(own) ? own : rope_of(in, "full_attention"), text);
 }
 
-int nh_key_scaling(const struct nh_hf_reading *in, const struct nh_arch_key *key, const json_t *value, char text[NH_SETTING_SIZE])
+static int read_scaling(const struct nh_hf_reading *in, const struct nh_arch_key *key, const json_t *value, char text[NH_SETTING_SIZE])
 {
-    const int status = nh_key_scaling_global(in, key, value, text);
+    const int status = read_scaling_global(in, key, value, text);
     if (!status && strcmp(text, "none") != 0 && strchr(setting(in, "pattern"), 'l'))
         return REFUSE(in, "%s together with layers that see a window is not computed here; set it to null", "rope_scaling");
     return status;
@@ -295,7 +295,7 @@ static int layers(const struct nh_hf_reading *in, long long period, long long n_
     return status;
 }
 
-int nh_key_layers(const struct nh_hf_reading *in, const struct nh_arch_key *key, const json_t *value, char text[NH_SETTING_SIZE])
+static int read_layers(const struct nh_hf_reading *in, const struct nh_arch_key *key, const json_t *value, char text[NH_SETTING_SIZE])
 {
     (void)value;
     long long period;
@@ -303,7 +303,7 @@ int nh_key_layers(const struct nh_hf_reading *in, const struct nh_arch_key *key,
     return status ? status : layers(in, period > 0 ? period : MAX_LAYERS + 1, 0, text);
 }
 
-int nh_key_layers_qwen(const struct nh_hf_reading *in, const struct nh_arch_key *key, const json_t *value, char text[NH_SETTING_SIZE])
+static int read_layers_qwen(const struct nh_hf_reading *in, const struct nh_arch_key *key, const json_t *value, char text[NH_SETTING_SIZE])
 {
     (void)key, (void)value;
     long long n_global;
@@ -313,23 +313,174 @@ int nh_key_layers_qwen(const struct nh_hf_reading *in, const struct nh_arch_key 
     return status ? status : layers(in, 0, used ? n_global : MAX_LAYERS, text);
 }
 
-int nh_key_window(const struct nh_hf_reading *in, const struct nh_arch_key *key, const json_t *value, char text[NH_SETTING_SIZE])
+static int read_window(const struct nh_hf_reading *in, const struct nh_arch_key *key, const json_t *value, char text[NH_SETTING_SIZE])
 {
     if (strchr(setting(in, "pattern"), 'l'))
-        return nh_key_count(in, key, value, text);
+        return read_count(in, key, value, text);
     strcpy(text, "all");
     return NH_OK;
 }
 
-int nh_key_experts(const struct nh_hf_reading *in, const struct nh_arch_key *key, const json_t *value, char text[NH_SETTING_SIZE])
+static int read_experts(const struct nh_hf_reading *in, const struct nh_arch_key *key, const json_t *value, char text[NH_SETTING_SIZE])
 {
     long long dense;
     const int status = whole(in, "num_dense_layers", 0, &dense);
     if (status || (double)dense < strtod(setting(in, "depth"), NULL))
-        return status ? status : nh_key_count(in, key, value, text);
+        return status ? status : read_count(in, key, value, text);
     strcpy(text, "none");
     return NH_OK;
 }
+
+/* ---- and back ---- */
+
+static void set(json_t *config, const char *keys, json_t *value)
+{
+    char name[64];
+    snprintf(name, sizeof name, "%.*s", name_length(keys), keys);
+    json_object_set_new(config, name, value);
+}
+
+static void write_count(json_t *config, const struct nh_arch_key *key, const struct nh_config *c, const char *text)
+{
+    (void)c;
+    set(config, key->key, json_integer(strtoll(text, NULL, 10)));
+}
+
+/* An option that is off is null. */
+static void write_real(json_t *config, const struct nh_arch_key *key, const struct nh_config *c, const char *text)
+{
+    (void)c;
+    double x;
+    set(config, key->key, nh_number_read(&x, text) ? json_real(x) : json_null());
+}
+
+static void write_ratio(json_t *config, const struct nh_arch_key *key, const struct nh_config *c, const char *text)
+{
+    set(config, key->key, json_integer(llround(strtod(text, NULL) * c->width)));
+}
+
+static void write_word(json_t *config, const struct nh_arch_key *key, const struct nh_config *c, const char *text)
+{
+    (void)c;
+    for (const struct nh_setting *w = key->words; key->option && w->option; w++)
+        if (strcmp(w->value, text) == 0) {
+            const bool is_true = strcmp(w->option, "true") == 0, is_false = strcmp(w->option, "false") == 0;
+            set(config, key->key, is_true || is_false ? json_boolean(is_true) : json_string(w->option));
+            return;
+        }
+}
+
+static void write_head_dim(json_t *config, const struct nh_arch_key *key, const struct nh_config *c, const char *text)
+{
+    (void)text;
+    set(config, key->key, json_integer(nh_head_dim(c)));
+}
+
+static void write_query_scalar(json_t *config, const struct nh_arch_key *key, const struct nh_config *c, const char *text)
+{
+    (void)text;
+    set(config, key->key, json_real(c->query_scalar > 0 ? c->query_scalar : nh_head_dim(c)));
+}
+
+static void write_positions(json_t *config, const struct nh_arch_key *key, const struct nh_config *c, const char *text)
+{
+    (void)text;
+    set(config, key->key, json_integer(c->seq));
+}
+
+static void write_tie(json_t *config, const struct nh_arch_key *key, const struct nh_config *c, const char *text)
+{
+    (void)key, (void)text;
+    set(config, "tie_word_embeddings", json_boolean(c->tie));
+}
+
+static void write_bias(json_t *config, const struct nh_arch_key *key, const struct nh_config *c, const char *text)
+{
+    (void)key, (void)text;
+    set(config, "attention_bias", json_boolean(c->bias == NH_BIAS_ATTN || c->bias == NH_BIAS_ON));
+    if (c->bias == NH_BIAS_FFN || c->bias == NH_BIAS_ON)
+        set(config, "mlp_bias", json_true());
+}
+
+static void write_theta(json_t *config, const struct nh_arch_key *key, const struct nh_config *c, const char *text)
+{
+    (void)key, (void)text;
+    set(config, "rope_theta", json_real(c->theta));
+}
+
+static void write_theta_local(json_t *config, const struct nh_arch_key *key, const struct nh_config *c, const char *text)
+{
+    (void)key, (void)text;
+    set(config, "rope_local_base_freq", json_real(c->theta_local > 0 ? c->theta_local : c->theta));
+}
+
+static void write_scaling(json_t *config, const struct nh_arch_key *key, const struct nh_config *c, const char *text)
+{
+    (void)key, (void)text;
+    const struct nh_rope_scaling *s = &c->rope_scaling;
+    json_t *rope = json_null();
+    if (s->form == NH_ROPE_LINEAR)
+        rope = json_pack("{s:s, s:f}", "rope_type", "linear", "factor", s->factor);
+    else if (s->form == NH_ROPE_LLAMA3)
+        rope = json_pack("{s:s, s:f, s:f, s:f, s:f}", "rope_type", "llama3", "factor", s->factor, "low_freq_factor", s->low,
+                         "high_freq_factor", s->high, "original_max_position_embeddings", s->original);
+    set(config, "rope_scaling", rope);
+}
+
+static void write_layers(json_t *config, const struct nh_arch_key *key, const struct nh_config *c, const char *text)
+{
+    (void)key, (void)text;
+    json_t *types = json_array();
+    for (int l = 1; l <= c->depth; l++)
+        json_array_append_new(types, json_string(nh_layer_is_local(c, l) ? "sliding_attention" : "full_attention"));
+    set(config, "layer_types", types);
+}
+
+static void write_layers_qwen(json_t *config, const struct nh_arch_key *key, const struct nh_config *c, const char *text)
+{
+    set(config, "use_sliding_window", json_boolean(c->window > 0));
+    write_layers(config, key, c, text);
+}
+
+static void write_window(json_t *config, const struct nh_arch_key *key, const struct nh_config *c, const char *text)
+{
+    (void)text;
+    set(config, key->key, c->window ? json_integer(c->window) : json_null());
+}
+
+static void write_dense(json_t *config, const struct nh_arch_key *key, const struct nh_config *c, const char *text)
+{
+    (void)text;
+    set(config, key->key, json_integer(c->moe.experts ? c->moe.dense_layers : c->depth));
+}
+
+static void write_mup(json_t *config, const struct nh_arch_key *key, const struct nh_config *c, const char *text)
+{
+    (void)text;
+    set(config, key->key, json_boolean(c->embed_scale != 1));
+}
+
+const struct nh_key_kind nh_key_count = {read_count, write_count};
+const struct nh_key_kind nh_key_real = {read_real, write_real};
+const struct nh_key_kind nh_key_ratio = {read_ratio, write_ratio};
+const struct nh_key_kind nh_key_word = {read_word, write_word};
+const struct nh_key_kind nh_key_head_dim = {read_count, write_head_dim};
+const struct nh_key_kind nh_key_query_scalar = {read_real, write_query_scalar};
+const struct nh_key_kind nh_key_positions = {read_count, write_positions}; /* the shape of a table decides */
+const struct nh_key_kind nh_key_tie = {read_tie, write_tie};
+const struct nh_key_kind nh_key_bias = {read_bias, write_bias};
+const struct nh_key_kind nh_key_theta = {read_theta, write_theta};
+const struct nh_key_kind nh_key_theta_local = {read_theta_local, write_theta_local};
+const struct nh_key_kind nh_key_scaling = {read_scaling, write_scaling};
+const struct nh_key_kind nh_key_scaling_global = {read_scaling_global, write_scaling};
+const struct nh_key_kind nh_key_layers = {read_layers, write_layers};
+const struct nh_key_kind nh_key_layers_qwen = {read_layers_qwen, write_layers_qwen};
+const struct nh_key_kind nh_key_window = {read_window, write_window};
+const struct nh_key_kind nh_key_experts = {read_experts, write_count};
+const struct nh_key_kind nh_key_dense = {read_count, write_dense};
+const struct nh_key_kind nh_key_mup = {read_word, write_mup};
+
+/* ---- a whole config.json ---- */
 
 static int push(struct nh_hf_reading *in, const char *option, const char *value)
 {
@@ -352,7 +503,7 @@ static int read_key(struct nh_hf_reading *in, const struct nh_arch_key *key)
     char text[NH_SETTING_SIZE] = "";
     const json_t *value = key->key ? nh_key_find(in->config, key->key) : NULL;
     if (!key->key || (value && !json_is_null(value))) {
-        const int status = key->convert(in, key, value, text);
+        const int status = key->kind->read(in, key, value, text);
         if (status)
             return status;
     } else {
@@ -369,7 +520,7 @@ int nh_arch_read(struct nh_hf_reading *in, const struct nh_arch *arch)
     int status = NH_OK;
     for (const struct nh_setting *s = arch->fixed; !status && s->option; s++)
         status = push(in, s->option, s->value);
-    for (const struct nh_arch_key *key = arch->keys; !status && key->convert; key++)
+    for (const struct nh_arch_key *key = arch->keys; !status && key->kind; key++)
         status = read_key(in, key);
     return status;
 }
@@ -380,4 +531,16 @@ void nh_hf_reading_free(struct nh_hf_reading *in)
         free((char *)(uintptr_t)in->settings[i].value);
     free(in->settings);
     in->settings = NULL, in->n_settings = 0;
+}
+
+json_t *nh_arch_write(const struct nh_arch *arch, const struct nh_config *config,
+                      const char *(*text)(void *arg, const char *option), void *arg)
+{
+    json_t *out = json_object();
+    json_object_set_new(out, "model_type", json_string(*arch->types));
+    if (arch->class)
+        json_object_set_new(out, "architectures", json_pack("[s]", arch->class));
+    for (const struct nh_arch_key *key = arch->keys; key->kind; key++)
+        key->kind->write(out, key, config, key->option ? text(arg, key->option) : "");
+    return out;
 }

@@ -7,13 +7,13 @@
 
 static const struct nh_arch_key keys[] = {
     NH_KEYS_SIZES,
-    {"head_dim", "head-dim", nh_key_count, "auto", NULL, NULL},
-    {"hidden_act", "ffn", nh_key_word, "swiglu", NULL, NH_GATED},
-    {"rms_norm_eps", "eps", nh_key_real, "1e-6", NULL, NULL},
-    {NULL, "theta", nh_key_theta, "10000", NULL, NULL},
-    {NULL, "rope-scaling", nh_key_scaling, NULL, NULL, NULL},
-    {NULL, "tie", nh_key_tie, "", NULL, NULL},
-    {NULL, "bias", nh_key_bias, NULL, NULL, NULL},
+    {"head_dim", "head-dim", &nh_key_head_dim, "auto", NULL, NULL},
+    {"hidden_act", "ffn", &nh_key_word, "swiglu", NULL, NH_GATED},
+    {"rms_norm_eps", "eps", &nh_key_real, "1e-6", NULL, NULL},
+    {NULL, "theta", &nh_key_theta, "10000", NULL, NULL},
+    {NULL, "rope-scaling", &nh_key_scaling, NULL, NULL, NULL},
+    {NULL, "tie", &nh_key_tie, "", NULL, NULL},
+    {NULL, "bias", &nh_key_bias, NULL, NULL, NULL},
     NH_KEY_MUST("partial_rotary_factor", "1"),
     {NULL, NULL, NULL, NULL, NULL, NULL},
 };
@@ -23,6 +23,7 @@ const struct nh_arch nh_arch_llama = {
     .what = "pre-norm, RMSNorm, SwiGLU, rotation",
     .source = "huggingface/transformers models/llama; arXiv:2302.13971; init 0.02 [from memory]",
     .types = NH_WORDS("llama"),
+    .class = "LlamaForCausalLM",
     .mark = "model.layers.0.mlp.gate_proj.weight",
     .fixed = NH_SETTINGS(LLAMA, {"layout", "pre"}),
     .recipe = NH_SETTINGS(RECIPE),

@@ -385,10 +385,9 @@ void nh_tensor_read(const struct nh_tensor *t, double *out)
 void nh_tensor_let_go(const struct nh_tensor *t, size_t first, size_t n)
 {
     const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), width = types[t->type].width;
-    const uintptr_t begin = ((uintptr_t)t->bytes + first * width + page - 1) / page * page;
-    const uintptr_t end = ((uintptr_t)t->bytes + (first + n) * width) / page * page;
-    if (begin < end) /* whole pages alone: the rest is another tensor's too */
-        madvise((void *)begin, end - begin, MADV_DONTNEED);
+    const uintptr_t begin = ((uintptr_t)t->bytes + first * width) / page * page;
+    const uintptr_t end = (uintptr_t)t->bytes + (first + n) * width;
+    madvise((void *)begin, end - begin, MADV_DONTNEED); /* who still reads such a page gets it from the file again */
 }
 
 int nh_safetensors_copy(const struct nh_safetensors *s, const char *name, enum nh_tensor_type type, void *out, size_t n)

@@ -108,6 +108,8 @@ formats_are_known() {
 }
 check 'formats are those of the help and taken' formats_are_known
 
+names models >listed
+check 'architectures' offers_listed listed --arch ''
 names policies >listed
 check 'policies' offers_listed listed --policy ''
 { names probes && echo none; } >listed

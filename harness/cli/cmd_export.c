@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+/** harness export: a model as a Hugging Face folder, config.json and model.safetensors, of the architecture that says the same. That
+ *  it does is seen from what its config.json, read again, makes: the same tape. */
+#include "harness/cli/cli.h"
+#include "harness/cli/run.h"
+#include "harness/cli/value.h"
+#include "harness/core/err.h"
+#include "harness/core/threads.h"
+#include "harness/io/safetensors.h"
+#include "results/file.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/** True where two tapes compute the same from the same parameters. */
+static bool same_tape(const struct nh_graph *a, const struct nh_graph *b)
+{
+    bool same = a->n_recs == b->n_recs && a->n_params == b->n_params && a->eps == b->eps && a->rope_dim == b->rope_dim;
+    for (int r = 0; same && r < a->n_recs; r++) {
+        const struct nh_rec *x = &a->recs[r], *y = &b->recs[r];
+        same = x->op == y->op && x->out == y->out && !memcmp(x->in, y->in, sizeof x->in) && !memcmp(x->par, y->par, sizeof x->par) &&
+               !memcmp(&x->u, &y->u, sizeof x->u);
+    }
+    for (int p = 0; same && p < a->n_params; p++)
+        same = !strcmp(a->params[p].name, b->params[p].name) && a->params[p].rows == b->params[p].rows &&
+               a->params[p].cols == b->params[p].cols;
+    for (int table = 0; same && table < 2; table++)
+        for (int j = 0; same && j < a->rope_dim / 2; j++)
+            for (int r = 0; same && r < a->n_recs; r++) /* of tables that are used */
+                same = a->recs[r].op != NH_OP_ROPE || a->recs[r].u.rope.table != table ||
+                       nh_rope_frequency(a, table, j) == nh_rope_frequency(b, table, j);
+    return same;
+}
+
+static int tape(struct nh_graph **g, const struct nh_config *c)
+{
+    return nh_graph_build(g, c, c->batch, c->seq, c->vocab);
+}
+
+/** All parameters have published names. */
+static bool has_names(const struct nh_arch *arch, const struct nh_config *c, const struct nh_graph *g)
+{
+    bool all = true;
+    for (int p = 0; all && p < g->n_params; p++) {
+        size_t n;
+        free(nh_arch_pieces(arch, arch->prefixes, c, &g->params[p], &n));
+        all = n > 0;
+    }
+    return all;
+}
+
+static const char *text_of(void *arg, const char *option)
+{
+    return nh_options_text(arg, option);
+}
+
+/** Whether an architecture says the same as the options: its config.json, else NULL and the options against it. */
+static json_t *express(struct nh_options *o, const struct nh_arch *arch, struct nh_differences *differences)
+{
+    json_t *json = nh_arch_write(arch, &o->config, text_of, o);
+    struct nh_hf_reading reading = {.config = json, .path = arch->name, .has_head = !o->config.tie};
+    struct nh_config again;
+    struct nh_graph *a = NULL, *b = NULL;
+    bool same = !nh_arch_read(&reading, arch) && !nh_options_reread(o, reading.settings, &again, differences) &&
+                !tape(&a, &o->config) && !tape(&b, &again) && same_tape(a, b) && has_names(arch, &o->config, a);
+    nh_graph_free(a), nh_graph_free(b);
+    nh_hf_reading_free(&reading);
+    if (!same)
+        json_decref(json);
+    return same ? json : NULL;
+}
+
+/** The architecture asked for, or of the checkpoint, or the first that says the same. */
+static int choose(struct nh_options *o, const struct nh_arch **arch, json_t **json)
+{
+    const struct nh_arch *wanted = o->checkpoint ? nh_hf_arch(o->checkpoint) : nh_arch_find(o->config.arch), *nearest = NULL;
+    struct nh_differences d, least = {.n_against = 1000};
+    *json = NULL;
+    for (size_t i = 0; nh_archs[i] && !*json; i++) {
+        if (!nh_archs[i]->keys || (wanted && wanted != nh_archs[i]))
+            continue;
+        *arch = nh_archs[i];
+        d = (struct nh_differences){.n_against = 0};
+        *json = express(o, *arch, &d);
+        if (!*json && d.n_against < least.n_against)
+            nearest = *arch, least = d;
+    }
+    if (*json && *d.again)
+        fprintf(stderr, "harness: no checkpoint says%s: give it again beside --model\n", d.again);
+    if (*json)
+        return NH_OK;
+    if (!nearest)
+        return nh_fail(NH_USAGE, "--arch %s has no config.json of its own; --arch cogview has one", o->config.arch);
+    return nh_fail(NH_USAGE, "no checkpoint%s%s can say%s; the nearest is %s, without that", wanted ? " of " : "",
+                   wanted ? wanted->name : "", *least.against ? least.against : " these options together", nearest->name);
+}
+
+struct tensors {
+    struct nh_tensor_out *out;
+    size_t n;
+};
+
+/** One published tensor; w: the numbers of its parameter. */
+static int add_tensor(struct tensors *t, const struct nh_piece *p, const double *w, enum nh_tensor_type type)
+{
+    struct nh_tensor_out *more = realloc(t->out, (t->n + 1) * sizeof *more);
+    double *wide = more ? malloc((p->n + 1) * sizeof *wide) : NULL;
+    char *name = wide ? strdup(p->name) : NULL;
+    t->out = more ? more : t->out;
+    if (!name) {
+        free(wide);
+        return nh_fail(NH_FAILED, "out of memory for the tensors; try a smaller model");
+    }
+    for (size_t i = 0; i < p->n; i++)
+        wide[p->transposed ? i % p->cols * p->rows + i / p->cols : i] = w[p->first + i];
+    float *narrow = (float *)wide; /* number by number no later than it is read */
+    for (size_t i = 0; type == NH_TENSOR_F32 && i < p->n; i++) {
+        const float x = (float)wide[i];
+        memcpy(narrow + i, &x, sizeof x);
+    }
+    struct nh_shape shape = {1, {p->cols}};
+    if (p->rows)
+        shape = p->transposed ? (struct nh_shape){2, {p->cols, p->rows}} : (struct nh_shape){2, {p->rows, p->cols}};
+    t->out[t->n++] = (struct nh_tensor_out){name, type, shape, wide};
+    return NH_OK;
+}
+
+static int add_param(struct tensors *t, const struct nh_model *m, int param, const struct nh_arch *arch, const struct nh_config *c,
+                     enum nh_tensor_type type)
+{
+    const struct nh_param *p = &m->graph->params[param];
+    size_t n;
+    struct nh_piece *pieces = nh_arch_pieces(arch, arch->prefixes, c, p, &n);
+    double *w = malloc((size_t)p->rows * (size_t)p->cols * sizeof *w);
+    int status = w ? NH_OK : nh_fail(NH_FAILED, "out of memory for the tensors; try a smaller model");
+    if (!status)
+        m->core->read_param(m->exec, param, w);
+    for (size_t i = 0; !status && i < n; i++)
+        status = add_tensor(t, &pieces[i], w, type);
+    free(pieces), free(w);
+    return status;
+}
+
+/** The text with as few digits as read back to the same numbers. */
+static char *shortest(const json_t *json)
+{
+    char *text = NULL;
+    for (size_t digits = 6; digits <= 17; digits++) {
+        free(text);
+        text = json_dumps(json, JSON_INDENT(2) | JSON_REAL_PRECISION(digits));
+        json_t *again = text ? json_loads(text, 0, NULL) : NULL;
+        const bool same = json_equal(json, again);
+        json_decref(again);
+        if (same)
+            break;
+    }
+    return text;
+}
+
+static int write_json(const char *dir, const json_t *json)
+{
+    char *path, *text = shortest(json), *line = NULL;
+    if (asprintf(&path, "%s/config.json", dir) < 0)
+        path = NULL;
+    int status = text && path && asprintf(&line, "%s\n", text) >= 0 ? nh_file_write(path, line, strlen(line))
+                                                                     : nh_fail(NH_FAILED, "out of memory for config.json");
+    free(text), free(line), free(path);
+    return status;
+}
+
+static int write_folder(struct nh_run *run, const char *dir, const struct nh_arch *arch, json_t *json)
+{
+    const struct nh_config *c = &run->options.config;
+    const bool wide = nh_fmt_wide(&c->dtype);
+    struct nh_config plain;
+    struct tensors t = {NULL, 0};
+    char *path;
+    (wide ? nh_config_shadow : nh_config_wide)(&plain, c);
+    json_object_set_new(json, "torch_dtype", json_string(wide ? "float64" : "float32"));
+    int *tokens = malloc((size_t)c->batch * (size_t)c->seq * sizeof *tokens);
+    int status = tokens ? nh_data_batch(run->data, 0, tokens) : nh_fail(NH_FAILED, "out of memory for a batch");
+    if (!status)
+        status = nh_model_create(&run->model, &plain, c->batch, c->seq, c->vocab, tokens, false);
+    for (int p = 0; !status && p < run->model.graph->n_params; p++)
+        status = add_param(&t, &run->model, p, arch, c, wide ? NH_TENSOR_F64 : NH_TENSOR_F32);
+    if (!status)
+        status = nh_dir_make(dir);
+    if (!status && asprintf(&path, "%s/model.safetensors", dir) >= 0) {
+        status = nh_safetensors_write(path, t.out, t.n, &(struct nh_meta_out){"format", "pt"}, 1);
+        free(path);
+    }
+    if (!status)
+        status = write_json(dir, json);
+    for (size_t i = 0; i < t.n; i++)
+        free((char *)(uintptr_t)t.out[i].name), free((void *)(uintptr_t)t.out[i].numbers);
+    free(t.out), free(tokens);
+    return status;
+}
+
+/** What is there is not written over unasked. */
+static int check_folder(const char *dir, bool force)
+{
+    static const char *const names[] = {"config.json", "model.safetensors", "model.safetensors.index.json"};
+    int status = NH_OK;
+    for (size_t i = 0; !status && !force && i < sizeof names / sizeof *names; i++) {
+        char *path;
+        if (asprintf(&path, "%s/%s", dir, names[i]) < 0)
+            return nh_fail(NH_FAILED, "out of memory");
+        if (access(path, F_OK) == 0)
+            status = nh_fail(NH_USAGE, "'%s' is there already; choose another folder, or --force to replace it", path);
+        free(path);
+    }
+    return status;
+}
+
+int nh_cmd_export(int argc, char **argv)
+{
+    struct nh_run run = {.val_loss = 0};
+    const struct nh_arch *arch = NULL;
+    json_t *json = NULL;
+    if (argc < 1 || strncmp(argv[0], "--", 2) == 0)
+        return nh_fail(NH_USAGE, "export takes a folder and options of a run, such as 'harness export gpt2 --arch gpt2 --depth 4'");
+    int status = nh_options_parse(&run.options, argc - 1, argv + 1);
+    if (!status && run.options.config.train.steps)
+        status = nh_fail(NH_USAGE, "export writes the model at its start; leave out --steps");
+    if (!status)
+        status = check_folder(argv[0], run.options.config.force);
+    if (!status)
+        status = nh_run_open(&run);
+    if (!status)
+        status = choose(&run.options, &arch, &json);
+    if (!status) {
+        nh_threads_start(run.options.config.threads);
+        status = write_folder(&run, argv[0], arch, json);
+    }
+    if (!status)
+        printf("%s: %s, %zu parameters\n", argv[0], arch->name, nh_graph_parameters(run.model.graph));
+    json_decref(json);
+    nh_model_destroy(&run.model);
+    nh_data_close(run.data);
+    nh_options_free(&run.options);
+    return status;
+}

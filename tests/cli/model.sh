@@ -1,0 +1,417 @@
+#!/usr/bin/env bash
+# model.sh PROGRAM: folders of checkpoints: known values, shards, dtypes, keys of config.json, refusals; export and back.
+set -euo pipefail
+program=$(realpath -- "$1")
+if ! command -v python3 >/dev/null; then
+    echo '1..0 # SKIP python3 is not there to write checkpoints'
+    exit 0
+fi
+exec python3 - "$program" "${NH_TEST_DATA:-$(dirname -- "$(realpath -- "$0")")/../data}" <<'EOF'
+import csv, json, math, os, shutil, struct, subprocess, sys
+
+program, data = sys.argv[1:]
+done, bad = 0, 0
+
+
+def read(path):
+    """name -> [dtype, shape, bytes]"""
+    raw = open(path, 'rb').read()
+    n = struct.unpack('<Q', raw[:8])[0]
+    header = json.loads(raw[8:8 + n])
+    header.pop('__metadata__', None)
+    return {k: [t['dtype'], t['shape'], raw[8 + n + t['data_offsets'][0]:8 + n + t['data_offsets'][1]]] for k, t in header.items()}
+
+
+def write(path, tensors):
+    header, body = {}, b''
+    for name, (dtype, shape, raw) in tensors.items():
+        header[name] = {'dtype': dtype, 'shape': shape, 'data_offsets': [len(body), len(body) + len(raw)]}
+        body += raw
+    text = json.dumps(header).encode()
+    with open(path, 'wb') as f:
+        f.write(struct.pack('<Q', len(text)) + text + body)
+
+
+def floats(raw):
+    return list(struct.unpack(f'<{len(raw) // 4}f', raw))
+
+
+def folder(name, config, tensors):
+    os.makedirs(name, exist_ok=True)
+    with open(name + '/config.json', 'w') as f:
+        json.dump(config, f)
+    write(name + '/model.safetensors', tensors)
+    return name
+
+
+def golden(name):
+    f = f'{data}/golden/{name}-tiny'
+    return json.load(open(f + '/config.json')), read(f + '/model.safetensors'), f'tokens:{f}/tokens.txt'
+
+
+def start(*words):
+    return subprocess.run([program, *map(str, words)], capture_output=True, text=True, timeout=100)
+
+
+def run(*words):
+    p = start(*words)
+    assert p.returncode == 0, f'{words}: {p.stderr}'
+    return p
+
+
+def refused(status, pattern, *words):
+    p = start(*words)
+    assert p.returncode == status, f'exit code {p.returncode}: {p.stderr} {p.stdout}'
+    assert p.stderr.count('\n') == 1 and pattern in p.stderr, f"no '{pattern}' in: {p.stderr}"
+    assert not p.stdout, p.stdout
+
+
+def rows(path):
+    return list(csv.DictReader(open(path)))
+
+
+def option(out, name):
+    return next(r['value'] for r in rows(out + '/config.csv') if r['option'] == name)
+
+
+def check(test):
+    global done, bad
+    done += 1
+    try:
+        test()
+        print(f'ok {done} - {test.__name__}')
+    except Exception as e:
+        bad += 1
+        print(f'not ok {done} - {test.__name__}: {type(e).__name__} {str(e)[:600]}'.replace('\n', ' '))
+
+
+llama_config, llama, llama_tokens = golden('llama')
+open('eight.txt', 'w').write('0 1 2 3 4 5 6 7\n')
+
+
+def dump(name, tokens=llama_tokens, *more):
+    out = f'{name}.dump'
+    run('--model', name, '--data', tokens, '--dtype', 'fp64', '--probes', 'none', '--dump', out, '--out', name + '.out', *more)
+    return read(out)
+
+
+# ---- values ----
+
+def tiny_models_have_the_known_values():
+    # tests/data/st: an independent program in fp64
+    for name, config, rms, nll in (
+            ('tiny_pre_f32', 'untied', (1.072865715, 1.204394602, 1.430147036, 1.547409406, 1.556818849), 2.353107140),
+            ('tiny_pre_tied_nohead', 'tied', (1.072865715, 1.204394602, 1.430147036, 1.547409406, 1.556818849), 7.406460067),
+            ('tiny_pre_f32', 'tied', (1.072865715, 1.204394602, 1.430147036, 1.547409406, 1.556818849), 7.406460067),
+            ('tiny_sandwich_f32', 'untied', (1.072865715, 1.229006914, 1.466543552, 1.632278610, 1.793817121), 2.484296633)):
+        f = folder(f'{name}-{config}', json.load(open(f'{data}/st/config_{config}.json')), read(f'{data}/st/{name}.safetensors'))
+        p = run('--model', f, '--data', 'tokens:eight.txt', '--dtype', 'fp64', '--probes', 'rms', '--out', f + '.out')
+        got = [float(r['rms']) for r in rows(f + '.out/layers.csv')][:5]
+        loss = json.load(open(f + '.out/run.json'))['loss']
+        assert all(abs(a - b) < 2e-9 for a, b in zip(got, rms)), got
+        assert abs(loss - nll) < 2e-9, loss
+        assert ('lm_head.weight is left unread' in p.stderr) == (config == 'tied' and 'nohead' not in name), p.stderr
+        assert option(f + '.out', 'model') == f and rows(f + '.out/layers.csv')[0]['init'] == 'checkpoint'
+
+
+def gains_of_the_other_form_are_told():
+    t = read(f'{data}/st/tiny_sandwich_f32.safetensors')
+    for name in t:
+        if 'norm' in name:
+            t[name][2] = struct.pack('<8f', *[x - 1 for x in floats(t[name][2])])
+    f = folder('zero', json.load(open(f'{data}/st/config_untied.json')), t)
+    p = run('--model', f, '--data', 'tokens:eight.txt', '--probes', 'rms', '--out', 'zero1')
+    assert 'the mean gain of all norms' in p.stderr and '--gain-form 1+w' in p.stderr, p.stderr
+    assert abs(json.load(open('zero1/run.json'))['loss'] - math.log(8)) < 1e-6
+    p = run('--model', f, '--data', 'tokens:eight.txt', '--probes', 'rms', '--gain-form', '1+w', '--out', 'zero2')
+    assert not p.stderr, p.stderr
+    assert abs(json.load(open('zero2/run.json'))['loss'] - 2.484296633) < 1e-6
+
+
+def shards_are_one_checkpoint():
+    f = folder('whole', llama_config, llama)
+    os.makedirs('shards', exist_ok=True)
+    shutil.copy(f + '/config.json', 'shards')
+    names, index = sorted(llama), {}
+    for i in range(3):
+        part = {n: llama[n] for n in names[i::3]}
+        write(f'shards/model-{i}.safetensors', part)
+        index.update({n: f'model-{i}.safetensors' for n in part})
+    json.dump({'metadata': {}, 'weight_map': index}, open('shards/model.safetensors.index.json', 'w'))
+    assert dump('shards') == dump(f)
+
+
+def every_dtype_is_read():
+    half = {n: [d, s, struct.pack(f'<{len(r) // 4}e', *floats(r))] for n, (d, s, r) in llama.items()}
+    exact = {n: ['F32', s, struct.pack(f'<{len(r) // 2}f', *struct.unpack(f'<{len(r) // 2}e', r))] for n, (d, s, r) in half.items()}
+    wide = {n: ['F64', s, struct.pack(f'<{len(r) // 4}d', *floats(r))] for n, (d, s, r) in exact.items()}
+    cut = {n: ['BF16', s, b''.join(r[i + 2:i + 4] for i in range(0, len(r), 4))] for n, (d, s, r) in llama.items()}
+    filled = {n: ['F32', s, b''.join(b'\0\0' + r[i:i + 2] for i in range(0, len(r), 2))] for n, (d, s, r) in cut.items()}
+    want = dump(folder('f32', llama_config, exact))
+    assert dump(folder('f16', llama_config, {n: ['F16', s, r] for n, (d, s, r) in half.items()})) == want
+    assert dump(folder('f64', llama_config, wide)) == want
+    assert dump(folder('bf16', llama_config, cut)) == dump(folder('bf16-f32', llama_config, filled)) != want
+
+
+def weights_that_come_and_go_are_the_same():
+    run('--model', folder('whole', llama_config, llama), '--data', llama_tokens, '--probes', 'rms,overflow', '--out', 'come')
+    run('--model', 'whole', '--data', llama_tokens, '--probes', 'rms,overflow', '--dump', 'stay.dump', '--out', 'stay')
+    for name in ('layers.csv', 'sites.csv'):
+        come, stay = ([r for r in rows(f'{d}/{name}') if r.get('direction', 'fwd') == 'fwd'] for d in ('come', 'stay'))
+        for r in come + stay:
+            r.pop('overflow_bwd', None)
+        assert len(come) > 0 and come == stay, name
+
+
+def a_checkpoint_is_part_of_the_name():
+    other = {n: list(t) for n, t in llama.items()}
+    other['model.norm.weight'][2] = struct.pack('<32f', *[2.0] * 32)
+    ids = []
+    for tensors in (llama, other):
+        folder('same', llama_config, tensors)
+        run('--model', 'same', '--data', llama_tokens, '--probes', 'none', '--out', 'named', '--force')
+        ids.append(rows('named/config.csv')[0]['run'])
+    assert ids[0] != ids[1]
+
+
+def training_goes_on_from_a_checkpoint():
+    folder('whole', llama_config, llama)
+    run('--model', 'whole', '--data', llama_tokens, '--probes', 'rms', '--out', 'trained', '--steps', 3, '--lr', 0.01)
+    losses = [float(r['loss']) for r in rows('trained/steps.csv')]
+    assert losses[2] < losses[0], losses
+
+
+# ---- config.json ----
+
+sizes = {'vocab_size': 16, 'hidden_size': 8, 'intermediate_size': 12, 'num_hidden_layers': 6, 'num_attention_heads': 2,
+         'num_key_value_heads': 1, 'head_dim': 4}
+state = 1
+
+
+def tensors_of(config, shapes):
+    global state
+    out = {}
+    for name, shape in shapes.items():
+        for layer in range(config['num_hidden_layers']) if '%d' in name else [0]:
+            n, x = math.prod(shape), []
+            for _ in range(n):
+                state = state * 6364136223846793005 + 1442695040888963407 & (1 << 64) - 1
+                x.append((state >> 40) / (1 << 24) - 0.5 + ('norm' in name))
+            out[name % layer if '%d' in name else name] = ['F32', shape, struct.pack(f'<{n}f', *x)]
+    return out
+
+
+shapes = {'model.embed_tokens.weight': [16, 8], 'model.norm.weight': [8],
+          'model.layers.%d.self_attn.q_proj.weight': [8, 8], 'model.layers.%d.self_attn.k_proj.weight': [4, 8],
+          'model.layers.%d.self_attn.v_proj.weight': [4, 8], 'model.layers.%d.self_attn.o_proj.weight': [8, 8],
+          'model.layers.%d.mlp.gate_proj.weight': [12, 8], 'model.layers.%d.mlp.up_proj.weight': [12, 8],
+          'model.layers.%d.mlp.down_proj.weight': [8, 12], 'model.layers.%d.input_layernorm.weight': [8],
+          'model.layers.%d.post_attention_layernorm.weight': [8]}
+head = {'lm_head.weight': [16, 8]}
+qk = {'model.layers.%d.self_attn.q_norm.weight': [4], 'model.layers.%d.self_attn.k_norm.weight': [4]}
+gemma = {'model.layers.%d.pre_feedforward_layernorm.weight': [8], 'model.layers.%d.post_feedforward_layernorm.weight': [8]}
+biases = {'model.layers.%d.self_attn.q_proj.bias': [8], 'model.layers.%d.self_attn.k_proj.bias': [4],
+          'model.layers.%d.self_attn.v_proj.bias': [4]}
+short = ('--data', 'zipf', '--seq', 12, '--batch', 2)
+
+
+def keys_become_options():
+    cases = [
+        ({'model_type': 'llama'}, {**shapes, **head},
+         {'layout': 'pre', 'pattern': '', 'theta': '10000', 'tie': 'off', 'eps': '1e-06', 'ffn': 'swiglu', 'ffn-mult': '1.5',
+          'bias': 'off', 'norm-cast': 'before-gain', 'score-scale': 'after', 'vocab': '16', 'head-dim': '4', 'kv-heads': '1'}),
+        ({'model_type': 'llama', 'rope_parameters': {'rope_type': 'llama3', 'rope_theta': 500000.0, 'factor': 8.0,
+                                                      'low_freq_factor': 1.0, 'high_freq_factor': 4.0,
+                                                      'original_max_position_embeddings': 8192}}, shapes,
+         {'theta': '500000', 'rope-scaling': 'llama3:8,1,4,8192', 'tie': 'on'}),
+        ({'model_type': 'llama', 'rope_scaling': {'type': 'linear', 'factor': 2.0}, 'attention_bias': True},
+         {**shapes, **head, **biases, 'model.layers.%d.self_attn.o_proj.bias': [8]}, {'rope-scaling': 'linear:2', 'bias': 'attn'}),
+        ({'model_type': 'qwen2', 'rope_theta': 1e6, 'sliding_window': 4, 'use_sliding_window': False}, {**shapes, **head, **biases},
+         {'bias': 'qkv', 'window': 'all', 'pattern': '', 'theta': '1000000'}),
+        ({'model_type': 'qwen2', 'sliding_window': 4, 'use_sliding_window': True, 'max_window_layers': 2}, {**shapes, **head, **biases},
+         {'window': '4', 'pattern': 'ggllll'}),
+        ({'model_type': 'qwen3', 'tie_word_embeddings': True}, {**shapes, **qk}, {'qk-norm': 'on', 'bias': 'off', 'tie': 'on'}),
+        ({'model_type': 'gemma3_text', 'rope_local_base_freq': 10000.0, 'rope_theta': 1e6, 'sliding_window': 4,
+          'query_pre_attn_scalar': 4, 'rope_scaling': {'rope_type': 'linear', 'factor': 8.0}}, {**shapes, **qk, **gemma},
+         {'layout': 'sandwich', 'pattern': 'lllllg', 'window': '4', 'theta': '1000000', 'theta-local': '10000', 'gain-form': '1+w',
+          'rope-scaling': 'linear:8', 'tie': 'on', 'ffn': 'geglu', 'softcap': 'off', 'query-scalar': '4', 'qk-norm': 'on'}),
+        ({'model_type': 'gemma3_text', 'sliding_window': 4, 'layer_types': ['sliding_attention', 'full_attention'] * 3,
+          'rope_parameters': {'full_attention': {'rope_type': 'default', 'rope_theta': 5e5},
+                              'sliding_attention': {'rope_type': 'default', 'rope_theta': 7000.0}}}, {**shapes, **qk, **gemma},
+         {'pattern': 'lg', 'theta': '500000', 'theta-local': '7000', 'rope-scaling': 'none'}),
+        ({'model_type': 'gemma2', 'sliding_window': 4, 'attn_logit_softcapping': None}, {**shapes, **gemma},
+         {'pattern': 'lg', 'window': '4', 'score-softcap': 'off', 'softcap': '30', 'query-scalar': '256'}),
+    ]
+    for i, (keys, wanted, options) in enumerate(cases):
+        config = {**sizes, **keys}
+        f = folder(f'keys{i}', config, tensors_of(config, wanted))
+        run('--model', f, *short, '--probes', 'rms', '--out', f + '.out')
+        got = {o: option(f + '.out', o) for o in options}
+        assert got == options, f'{keys}: {got}'
+
+
+def nested_gemma_is_read():
+    config = {**sizes, 'model_type': 'gemma3_text', 'sliding_window': 4}
+    t = tensors_of(config, {**shapes, **qk, **gemma})
+    want = dump(folder('flat', config, t), 'zipf', *short[2:])
+    for i, body in enumerate(('language_model.model.', 'model.language_model.')):
+        named = {n.replace('model.', body, 1): x for n, x in t.items()}
+        got = dump(folder(f'nested{i}', {'model_type': 'gemma3', 'text_config': config}, named), 'zipf', *short[2:])
+        assert {n.replace(body, 'model.', 1): x for n, x in got.items()} == want
+
+
+# ---- refusals ----
+
+def changed_config(pattern, **keys):
+    base = {k: v for k, v in llama_config.items() if not (k in keys and keys[k] is KeyError)}
+    base.update({k: v for k, v in keys.items() if v is not KeyError})
+    refused(1, pattern, '--model', folder('config', base, llama), '--data', llama_tokens, '--out', 'never')
+
+
+def what_config_says_is_refused():
+    changed_config("the model_type 'mamba' is not known here; these are: llama", model_type='mamba')
+    changed_config("num_hidden_layers is missing", num_hidden_layers=KeyError)
+    changed_config("hidden_size must be a whole number", hidden_size='32')
+    changed_config("hidden_act 'gelu' is not among", hidden_act='gelu')
+    changed_config("rope_type 'yarn' of rope_scaling", rope_scaling={'rope_type': 'yarn', 'factor': 4.0})
+    changed_config("rope_scaling of type linear needs factor", rope_scaling={'rope_type': 'linear'})
+    changed_config("partial_rotary_factor", partial_rotary_factor=0.5)
+    changed_config("tie_word_embeddings must be true or false", tie_word_embeddings='yes')
+    changed_config("quantization_config", quantization_config={'bits': 4})
+    changed_config("'config/config.json' makes the option --depth '5000'", num_hidden_layers=5000)
+    changed_config("the tensor 'model.layers.4.input_layernorm.weight' is missing", num_hidden_layers=5)
+    changed_config("model.layers.3.input_layernorm.weight' is no part of the model", num_hidden_layers=3)
+    changed_config("has the shape [128, 32], but config.json makes it [127, 32]", vocab_size=127)
+    changed_config("self_attn.q_proj.bias' is missing", attention_bias=True)
+
+
+def changed_tensors(pattern, change):
+    t = {n: list(x) for n, x in llama.items()}
+    change(t)
+    refused(1, pattern, '--model', folder('tensors', llama_config, t), '--data', llama_tokens, '--out', 'never')
+
+
+def what_tensors_say_is_refused():
+    name = 'model.layers.1.mlp.up_proj.weight'
+    changed_tensors(f"'{name}' is missing", lambda t: t.pop(name))
+    changed_tensors(f"'{name}' has the shape [32, 48]", lambda t: t[name].__setitem__(1, [32, 48]))
+    changed_tensors(f"'{name}' has the shape [1536]", lambda t: t[name].__setitem__(1, [1536]))
+    changed_tensors(f"'{name}' holds whole numbers", lambda t: t[name].__setitem__(0, 'I32'))
+    changed_tensors("'model.layers.1.mlp.extra' is no part", lambda t: t.update({'model.layers.1.mlp.extra': ['F32', [1], bytes(4)]}))
+    changed_tensors("'lm_head.weight' is missing", lambda t: t.pop('lm_head.weight'))
+    changed_tensors("no tensor 'model.embed_tokens.weight'", lambda t: t.pop('model.embed_tokens.weight'))
+
+
+def buffers_are_left():
+    t = {**llama, 'model.layers.0.self_attn.rotary_emb.inv_freq': ['F32', [4], bytes(16)]}
+    assert dump(folder('buffers', llama_config, t)) == dump(folder('whole', llama_config, llama))
+
+
+def broken_folders_are_refused():
+    def case(pattern, **files):
+        shutil.rmtree('broken', ignore_errors=True)
+        os.makedirs('broken')
+        for name, content in files.items():
+            with open('broken/' + name.replace('__', '.'), 'wb') as f:
+                f.write(content)
+        refused(1, pattern, '--model', 'broken', '--data', llama_tokens, '--out', 'never')
+
+    config = json.dumps(llama_config).encode()
+    index = 'model__safetensors__index__json'
+    whole = open(folder('whole', llama_config, llama) + '/model.safetensors', 'rb').read()
+    refused(1, "cannot read 'nowhere/config.json'", '--model', 'nowhere', '--out', 'never')
+    case('is no JSON object', config__json=b'{"a": 1} x')
+    case('is no JSON object', config__json=b'[]')
+    case('has neither model.safetensors nor', config__json=config)
+    case('too few for a safetensors file', config__json=config, model__safetensors=b'1234567')
+    case('get the whole file', config__json=config, model__safetensors=whole[:-4])
+    case('has no weight_map', config__json=config, **{index: b'{}'})
+    for name in ('../whole/model.safetensors', '/etc/passwd', '..', ''):
+        case('must be a plain name', config__json=config, **{index: json.dumps({'weight_map': {'a': name}}).encode()})
+    case('cannot read', config__json=config, **{index: json.dumps({'weight_map': {'a': 'gone.safetensors'}}).encode()})
+    case("'a' is not in b.safetensors", config__json=config, b__safetensors=whole,
+         **{index: json.dumps({'weight_map': {'a': 'b.safetensors'}}).encode()})
+    names = list(llama)
+    case('is in two files', config__json=config, b__safetensors=whole, c__safetensors=whole,
+         **{index: json.dumps({'weight_map': {names[0]: 'b.safetensors', names[1]: 'c.safetensors'}}).encode()})
+
+
+def options_of_the_user():
+    folder('whole', llama_config, llama)
+    for words in ('--depth 4', '--layout pre', '--vocab 200', '--qk-norm', '--set a=1', '--tie', '--window 5'):
+        refused(2, f'{words.split()[0]} is what the checkpoint says; leave it out', '--model', 'whole', *words.split())
+    for words in ('--init gpt2', '--branch-init 1', '--embed-rms 1', '--qk-init 0', '--post-gain 2'):
+        refused(2, f'{words.split()[0]} has no effect with --model', '--model', 'whole', *words.split())
+    refused(2, 'leave one out', '--model', 'whole', '--arch', 'llama')
+    refused(2, '--dump shows one batch before any training', '--steps', 2, '--dump', 'd')
+    refused(2, '--dump has the gradients of the loss', '--cotangent', 'random', '--dump', 'd')
+    open('large.txt', 'w').write('1 2 128\n')
+    refused(1, '128', '--model', 'whole', '--data', 'tokens:large.txt', '--out', 'never')
+    for words in ('--score-scale before', '--pb-relax --score-scale before', '--ln-relax', '--norm-cast after-gain', '--dtype fp16'):
+        run('--model', 'whole', '--data', llama_tokens, '--probes', 'none', '--out', 'taken', '--force', *words.split())
+    config, tensors, _ = golden('gpt2')
+    refused(2, 'longer than the 24 positions', '--model', folder('gpt2', config, tensors), '--data', 'zipf', '--seq', 25, '--out', 'never')
+
+
+# ---- export ----
+
+def same_numbers(a, b):
+    for name in ('layers.csv', 'sites.csv'):
+        x, y = rows(f'{a}/{name}'), rows(f'{b}/{name}')
+        for r in x + y:
+            for k in ('run', 'init', 'rms_theory'):
+                r.pop(k, None)
+        assert x == y, name
+
+
+def round_trip(name, *words, again=()):
+    size = ('--data', 'zipf', '--vocab', 24, '--seq', 10, '--batch', 2)
+    for dtype in ('fp64', 'fp16'):
+        f = f'{name}-{dtype}'
+        p = run('export', f, *words, *size, '--dtype', dtype, '--seed', 5)
+        assert bool(p.stderr) == bool(again) and all(w in p.stderr for w in again), p.stderr
+        common = ('--dtype', dtype, '--seed', 5, '--probes', 'rms,grad,overflow')
+        run(*words, *size, *common, '--out', f + '.a', '--dump', f + '.a.dump')
+        run('--model', f, *size[:2], *size[4:], *common, '--out', f + '.b', '--dump', f + '.b.dump', *again)
+        same_numbers(f + '.a', f + '.b')
+        a, b = read(f + '.a.dump'), read(f + '.b.dump')
+        if '--arch' in words:
+            assert open(f + '.a.dump', 'rb').read() == open(f + '.b.dump', 'rb').read()
+        else:  # a model without an architecture has our own names of parameters
+            assert {n: t for n, t in a.items() if 'grad.' not in n} == {n: t for n, t in b.items() if 'grad.' not in n}
+
+
+def export_and_back():
+    for name in ('llama', 'llama-sandwich', 'qwen2', 'qwen3', 'gpt2', 'gemma2', 'gemma3', 'cogview'):
+        round_trip(name, '--arch', name, '--depth', 7, '--width', 16, '--heads', 2)
+    round_trip('olmo2', '--arch', 'olmo2', '--depth', 2, '--width', 16, again=('--z-loss', '1e-05'))
+    round_trip('windows', '--arch', 'gemma2', '--depth', 4, '--width', 16, '--window', 4, '--pattern', 'llg', '--head-dim', 6,
+               '--kv-heads', 2, '--query-scalar', 5, '--softcap', 4)
+    round_trip('dense', '--arch', 'trinity', '--depth', 3, '--width', 16, '--experts', 'none', '--window', 4)
+    round_trip('experts', '--arch', 'trinity', '--depth', 4, '--width', 16, '--experts', 8, '--experts-active', 2, '--window', 4)
+    round_trip('plain', '--ffn', 'swiglu', '--depth', 2, '--width', 16, '--rope-scaling', 'linear:2',
+               again=('--score-scale', 'before', '--norm-cast', 'after-gain'))
+
+
+def what_no_checkpoint_can_say():
+    size = ('--data', 'zipf', '--vocab', 24, '--seq', 10, '--batch', 2, '--depth', 2, '--width', 16)
+    refused(2, 'no checkpoint can say --ffn gelu; the nearest is llama', 'export', 'no', *size)
+    refused(2, 'no checkpoint of gpt2 can say --qk-norm on', 'export', 'no', '--arch', 'gpt2', '--qk-norm', *size)
+    refused(2, '--layout post', 'export', 'no', '--ffn', 'swiglu', '--layout', 'post', *size)
+    refused(2, 'leave out --steps', 'export', 'no', '--arch', 'gpt2', '--steps', 2, *size)
+    refused(2, 'export takes a folder', 'export')
+    assert not os.path.exists('no')
+    run('export', 'yes', '--arch', 'llama', *size)
+    refused(2, "'yes/config.json' is there already", 'export', 'yes', '--arch', 'llama', *size)
+    run('export', 'yes', '--arch', 'llama', '--force', *size)
+
+
+for test in (tiny_models_have_the_known_values, gains_of_the_other_form_are_told, shards_are_one_checkpoint, every_dtype_is_read,
+             weights_that_come_and_go_are_the_same, a_checkpoint_is_part_of_the_name, training_goes_on_from_a_checkpoint,
+             keys_become_options, nested_gemma_is_read, what_config_says_is_refused, what_tensors_say_is_refused, buffers_are_left,
+             broken_folders_are_refused, options_of_the_user, export_and_back, what_no_checkpoint_can_say):
+    check(test)
+assert not os.path.exists('never')
+print(f'1..{done}')
+sys.exit(bad > 0)
+EOF
