@@ -20,8 +20,9 @@ struct nh_pos {
 /** The matrices of a branch, for weight_gain. */
 enum nh_weight { NH_W_Q, NH_W_K, NH_W_V, NH_W_O, NH_W_IN, NH_W_GATE, NH_W_OUT, NH_W_ATTN_GATE };
 
-/** The places of a norm. N1: on the branch's input. N2: on its output, before the add. OUTER: on the sum. FINAL: before the head. */
-enum nh_norm_slot { NH_N1, NH_N2, NH_OUTER, NH_FINAL };
+/** The places of a norm. N1: on the branch's input. SECOND: on the second stream, before it joins that input. N2: on the branch's
+ *  output, before the add. OUTER: on the sum. FINAL: before the head. */
+enum nh_norm_slot { NH_N1, NH_SECOND, NH_N2, NH_OUTER, NH_FINAL };
 
 /** A knob of a layout's own, set by --set NAME=VALUE: a number, or one of some words, whose index is the value. */
 struct nh_knob {
@@ -53,6 +54,7 @@ struct nh_law_term {
     bool norm_out;    /**< what the last matrix reads is normed: v is that matrix's gain squared */
     bool norm_skip;   /**< the stream is normed before branch and skip */
     bool same_input;  /**< reads what the sublayer before it has read */
+    bool with_second; /**< reads, or norms and reads, the stream plus the norm of the second one */
     double second;    /**< factor on the branch where it is added to the second stream */
 };
 
@@ -69,6 +71,9 @@ struct nh_layout {
     const struct nh_knob *knobs; /**< closed by a NULL name, or NULL */
     /** Factor on the start weights; NULL = 1 everywhere. */
     double (*weight_gain)(enum nh_weight weight, const struct nh_pos *pos, const double *knobs);
+    /** Start of nh_skip_gain from the sum of the variances of what the sublayers before add to the first stream. They are measured
+     *  once, when the model is made: in a forward pass of its fp64 twin on the same batch, every nh_skip_gain at 1. */
+    double (*skip_start)(double variances);
     int n_streams; /**< residual streams, all starting as the embedding: 1 or 2 */
     /** The equation of one sublayer: reads and replaces the streams. Or ... */
     void (*sublayer)(struct nh_builder *b, const struct nh_pos *pos, const double *knobs, nh_val *x);
@@ -96,10 +101,16 @@ nh_val nh_add(struct nh_builder *b, nh_val x, nh_val f);
 nh_val nh_add_scaled(struct nh_builder *b, double skip, nh_val x, nh_val f);
 /** a + f before it is added to the stream. */
 nh_val nh_join(struct nh_builder *b, nh_val a, nh_val f);
+/** x + y, what a branch reads. */
+nh_val nh_read_both(struct nh_builder *b, nh_val x, nh_val y);
 /** c x, c a constant, behind the norm on a branch's input. */
 nh_val nh_scale(struct nh_builder *b, nh_val x, double c);
+/** c f, c a constant, on a branch's output. */
+nh_val nh_scale_branch(struct nh_builder *b, nh_val f, double c);
 /** g f with a trained gain on a branch's output: one number, or one a channel. */
 nh_val nh_gain(struct nh_builder *b, nh_val f, bool per_channel, double start);
+/** w x with a trained vector w on the stream, before a residual add; starts as skip_start says. */
+nh_val nh_skip_gain(struct nh_builder *b, nh_val x);
 /** x - silu(a) stopgrad(x) with a trained number a, behind a residual add. */
 nh_val nh_shrink(struct nh_builder *b, nh_val x, double start);
 /** Inside a block hook: what follows belongs to this sublayer (or again to the block). */

@@ -161,7 +161,8 @@ static int check_resumable(struct nh_part *p, const char *name, const char *head
     return NH_OK;
 }
 
-static int resume(struct nh_part *p, const char *head, long long size)
+/* Opens what can be gone on with; nothing is changed. *found: which of the two it is. */
+static int open_resumable(struct nh_part *p, const char *head, long long size, const char **found)
 {
     const char *name = p->name;
     p->fd = open(name, O_RDWR | O_CLOEXEC);
@@ -173,7 +174,14 @@ static int resume(struct nh_part *p, const char *head, long long size)
     }
     if (p->fd < 0)
         return fail("go on with", name, errno);
-    const int status = check_resumable(p, name, head, size);
+    *found = name;
+    return check_resumable(p, name, head, size);
+}
+
+static int resume(struct nh_part *p, const char *head, long long size)
+{
+    const char *name;
+    const int status = open_resumable(p, head, size, &name);
     if (status != NH_OK)
         return status;
     if ((name == p->path && rename(name, p->name) != 0) || ftruncate(p->fd, size) != 0 ||
@@ -191,6 +199,17 @@ int nh_part_resume(struct nh_part **out, const char *path, const char *head, lon
         nh_part_destroy(*out);
         *out = NULL;
     }
+    return status;
+}
+
+int nh_part_check(const char *path, const char *head, long long size)
+{
+    struct nh_part *p;
+    const char *name;
+    int status = part_new(&p, path);
+    if (status == NH_OK)
+        status = open_resumable(p, head, size, &name);
+    nh_part_destroy(p);
     return status;
 }
 

@@ -24,6 +24,9 @@ int nh_part_write(struct nh_part *p, const void *data, size_t size);
  * bytes, more is added behind. Those must be there, begin with `head` and end a line. Such a file is kept. */
 int nh_part_resume(struct nh_part **out, const char *path, const char *head, long long size);
 
+/** Whether nh_part_resume would do; changes nothing. */
+int nh_part_check(const char *path, const char *head, long long size);
+
 /** Writes what is buffered, so that others see it. */
 int nh_part_flush(struct nh_part *p);
 

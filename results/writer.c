@@ -100,6 +100,21 @@ int nh_writer_resume(struct nh_writer **out, const char *dir, enum nh_table tabl
     return begin(out, dir, table, &bytes);
 }
 
+int nh_writer_check(const char *dir, enum nh_table table, long long bytes)
+{
+    struct nh_writer w = {.table = table};
+    w.first = (enum nh_column_id)(nh_table_columns(table, &w.count) - nh_columns);
+    char *path = NULL, *header = header_line(&w);
+    if (!header || asprintf(&path, "%s/%s.csv", dir, nh_tables[table].name) < 0) {
+        free(header);
+        return no_memory(nh_tables[table].name);
+    }
+    const int status = nh_part_check(path, header, bytes);
+    free(header);
+    free(path);
+    return status;
+}
+
 /* The cell of a column, which must take values of one of the given types. */
 static struct cell *cell(struct nh_writer *w, enum nh_column_id column, bool takes_type)
 {

@@ -29,6 +29,9 @@ int nh_writer_create(struct nh_writer **out, const char *dir, enum nh_table tabl
  * it is missing, shorter, begins with another header line or has no row's end there. Such a file is kept. */
 int nh_writer_resume(struct nh_writer **out, const char *dir, enum nh_table table, long long bytes);
 
+/** Whether nh_writer_resume would do; changes nothing. */
+int nh_writer_check(const char *dir, enum nh_table table, long long bytes);
+
 /** Sets those key columns that the table has; they stay for all rows until set anew (call it again for another step).
  */
 void nh_writer_keys(struct nh_writer *w, const struct nh_keys *keys);

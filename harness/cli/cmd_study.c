@@ -224,8 +224,11 @@ static int unknown(const char *word)
     snprintf(wrong, sizeof wrong, "%.*s", (int)strcspn(word, "="), word);
     struct nh_near near = nh_near_start(wrong + strspn(wrong, "-"), "--");
     static const char *const names[] = {"quick", "jobs", "out", "print", "studies"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (strcmp(near.wrong, names[i]) == 0)
+            return nh_fail(NH_USAGE, "%.60s takes no value; write it alone", wrong);
         nh_near_try(&near, names[i]);
+    }
     return nh_fail(NH_USAGE, "study has no option '%.60s'%s ('harness study --help' shows all)", wrong,
                    nh_near_text(&near, hint));
 }
@@ -236,7 +239,10 @@ static int take_word(struct request *r, int argc, char **argv, int *at)
         const char *name, *placeholder, **value;
     } options[] = {{"--jobs", "N", &r->jobs}, {"--out", "DIR", &r->out}, {"--studies", "DIR", &r->studies}};
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+        const char *const before = *options[i].value;
         const int status = nh_take_value(argc, argv, at, options[i].name, options[i].placeholder, options[i].value);
+        if (status == 1 && before)
+            return nh_fail(NH_USAGE, "%s is given twice; keep one", options[i].name);
         if (status)
             return status == 1 ? NH_OK : status;
     }
@@ -270,9 +276,14 @@ static int study(struct nh_study *s, struct request *r)
     return status || r->print ? status : tell(s, r);
 }
 
+static bool is_count(const char *text)
+{
+    return *text >= '1' && *text <= '9' && text[strspn(text, "0123456789")] == '\0';
+}
+
 int nh_cmd_study(int argc, char **argv)
 {
-    struct request r = {.studies = NH_STUDIES};
+    struct request r = {.name = NULL};
     int status = NH_OK;
     for (int at = 0; at < argc && !status; at++)
         status = take_word(&r, argc, argv, &at);
@@ -280,8 +291,12 @@ int nh_cmd_study(int argc, char **argv)
         status = nh_fail(
             NH_USAGE,
             "study takes a name, such as 'harness study cogview-divergence' ('harness list studies' shows all)");
+    if (!status && r.jobs && !is_count(r.jobs))
+        status = nh_fail(NH_USAGE, "--jobs '%.60s' must be a whole number from 1", r.jobs);
     if (status)
         return status;
+    if (!r.studies)
+        r.studies = NH_STUDIES;
     struct nh_study s;
     nh_study_init(&s);
     status = study(&s, &r);

@@ -221,7 +221,7 @@ static const struct nh_option options[] = {
      .help = "go on from the checkpoint in the run's folder; from the start where there is none"},
 
     {.group = "Measurement", .name = "probes", .kind = &nh_value_probes, AT(probes),
-     .help = "none or a comma list; 'harness list probes'"},
+     .help = "none or a comma list; 'harness list probes'; with --steps jacobian only if it is named"},
     {.name = "cotangent", .kind = &nh_value_either, AT(cotangent_random), .start = "loss",
      .choices = WORDS("loss", "random"),
      .help = "what is propagated back, random = unit variance at the final norm"},

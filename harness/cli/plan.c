@@ -89,7 +89,7 @@ static void estimate(const struct nh_run *run, const struct nh_graph *g, double 
 /** Bytes that probes and the law take beside the model. */
 static double probe_memory(const struct nh_config *c, const struct nh_graph *g)
 {
-    enum { LAW_MATRICES = 8 };
+    enum { LAW_MATRICES = 10 };
     double bytes = nh_run_needs_law(c) ? LAW_MATRICES * sizeof(double) * (double)g->seq * g->seq : 0;
     for (int i = 0; nh_probes[i]; i++)
         if (c->probes >> i & 1 && nh_probes[i]->memory)
@@ -108,7 +108,8 @@ int nh_run_plan(const struct nh_run *run)
     if (!status)
         need = (double)nh_model_memory(g, c->threads, run->backward) + probe_memory(c, g);
     for (enum nh_needed what = NH_NEEDED_SHADOW; what <= NH_NEEDED_WIDE && !status; what++) {
-        if (!nh_run_needs(c, what))
+        bool measures = what == NH_NEEDED_SHADOW && nh_measures_start(c); /* a twin that comes and goes while models are made */
+        if (!nh_run_needs(c, what) && !measures)
             continue;
         (what == NH_NEEDED_SHADOW ? nh_config_shadow : nh_config_wide)(&twin, c);
         status = nh_graph_build(&t, &twin, c->batch, c->seq, c->vocab);

@@ -66,7 +66,7 @@ static json_t *load_json(const struct nh_run *run)
     return j;
 }
 
-/** True where no file is missing or shorter than run.json tells. */
+/** True where no file is missing or shorter than run.json tells; each run has a config.csv. */
 static bool whole(const struct nh_run *run, const json_t *sizes)
 {
     for (int i = 0; nh_run_files[i]; i++) {
@@ -74,24 +74,37 @@ static bool whole(const struct nh_run *run, const json_t *sizes)
         if (size && nh_run_file_size(run, nh_run_files[i]) < json_integer_value(size))
             return false;
     }
-    return sizes != NULL;
+    return json_object_get(sizes, "config.csv") != NULL;
 }
 
-/** True where a CSV file in the folder is not what a killed run of this configuration may have left there. */
-static bool foreign(const struct nh_run *run, const char *name)
+/** True where a CSV file in the folder is not what a killed run of this configuration may have left there; a part may end
+ *  anywhere. */
+static bool foreign(const struct nh_run *run, const char *name, bool part)
 {
     char *path = nh_run_path(run, name), line[64] = "";
     struct stat st;
     FILE *f = stat(path, &st) == 0 && S_ISREG(st.st_mode) ? fopen(path, "re") : NULL;
-    bool other = f != NULL;
+    bool other = f && !part;
     free(path);
     while (f && fgets(line, sizeof line, f) && !strchr(line, '\n')) /* over the header */
         continue;
-    if (f && fgets(line, sizeof line, f))
-        other = strncmp(line, run->id, strlen(run->id)) != 0;
+    if (f && fgets(line, sizeof line, f)) {
+        size_t n = strlen(run->id);
+        other = strncmp(line, run->id, part && strlen(line) < n ? strlen(line) : n) != 0;
+    }
     if (f)
         fclose(f);
     return other;
+}
+
+/** part: of a run that was killed. */
+static int refuse_foreign(const struct nh_run *run, const char *name, bool part)
+{
+    char file[32];
+    snprintf(file, sizeof file, "%s%s", name, part ? ".part" : "");
+    return foreign(run, file, part) ? nh_fail(NH_USAGE, "%s/%s is not of this run; choose another --out, or --force to replace it",
+                                              run->dir, file)
+                                    : NH_OK;
 }
 
 static int other_run(const struct nh_run *run, const char *id)
@@ -128,11 +141,11 @@ int nh_record_find(const struct nh_run *run, enum nh_found *found)
     int status = id && strcmp(id, run->id) != 0 ? other_run(run, id) : NH_OK;
     *found = id && !status && !interrupted && whole(run, json_object_get(j, "files")) ? NH_FOUND_FINISHED : NH_FOUND_NOTHING;
     for (int i = 0; nh_run_files[i] && !status && !id; i++)
-        if (foreign(run, nh_run_files[i]))
-            status = nh_fail(NH_USAGE, "%s/%s is not of this run; choose another --out, or --force to replace it", run->dir,
-                             nh_run_files[i]);
+        status = refuse_foreign(run, nh_run_files[i], false);
     if (!status && *found == NH_FOUND_NOTHING)
         status = find_checkpoint(run, found);
+    for (int i = 0; nh_run_files[i] && !status && !id && *found == NH_FOUND_NOTHING; i++)
+        status = refuse_foreign(run, nh_run_files[i], true);
     json_decref(j);
     return status;
 }
@@ -175,6 +188,16 @@ static void set_keys(const struct nh_run *run, struct nh_writer *w, int step)
     nh_writer_keys(w, &keys);
 }
 
+/** Whether all tables of a checkpoint are there. */
+static int check_tables(const struct nh_run *run, const long long bytes[NH_TABLE_COUNT])
+{
+    int status = NH_OK;
+    for (int t = 0; t < NH_TABLE_COUNT && !status; t++)
+        if (bytes[t])
+            status = nh_writer_check(run->dir, (enum nh_table)t, bytes[t]);
+    return status;
+}
+
 /** The tables of a checkpoint, cut to where they were. */
 static int reopen(struct nh_run *run, const long long bytes[NH_TABLE_COUNT])
 {
@@ -195,8 +218,9 @@ int nh_record_open(struct nh_run *run, const long long bytes[NH_TABLE_COUNT], bo
     if (!run->record)
         return nh_fail(NH_FAILED, "out of memory");
     run->record->lock = open(run->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    /* who has only looked waits for the other one to write the same; who trains would wait for hours */
-    if (run->record->lock < 0 || flock(run->record->lock, trains ? LOCK_EX | LOCK_NB : LOCK_EX)) {
+    /* who has only looked waits for the other one to write the same; one of them that trains would be waited for for hours */
+    bool patient = !trains && nh_run_file_size(run, "steps.csv.part") < 0;
+    if (run->record->lock < 0 || flock(run->record->lock, patient ? LOCK_EX : LOCK_EX | LOCK_NB)) {
         if (errno == EWOULDBLOCK)
             return nh_fail(NH_FAILED, "another process is at work in %s; wait for it or choose another --out", run->dir);
         return nh_fail(NH_FAILED, "%s: %s; choose another --out", run->dir, strerror(errno));
@@ -207,7 +231,9 @@ int nh_record_open(struct nh_run *run, const long long bytes[NH_TABLE_COUNT], bo
     *finished = found == NH_FOUND_FINISHED;
     if (status || *finished)
         return status;
-    status = take_away(run, "run.json");
+    status = bytes ? check_tables(run, bytes) : NH_OK; /* before anything is changed */
+    if (!status)
+        status = take_away(run, "run.json");
     if (!status)
         status = bytes ? reopen(run, bytes) : clear(run);
     return status;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 /** harness study: a claim, what to run for it, and what is expected, all of it data (docs/studies.md). study.json is
- * read (study_read.c), its sweeps are run (cmd_study.c), their runs read (study_runs.c) and measured
+ * read (study_read.c, study_args.c), its sweeps are run (cmd_study.c), their runs read (study_runs.c) and measured
  * (study_measures.c), shown (study_tables.c) and held against the expectations (study_tests.c) by statistics
  * (study_stats.c), and all is written down (study_report.c). What is read or made stays until nh_study_fini. */
 #ifndef NH_STUDY_H
@@ -41,6 +41,11 @@ struct nh_study_sweep {
 /** What it is called with, --quick or not. */
 const char *nh_sweep_args(const struct nh_study_sweep *sweep, bool quick);
 const char *nh_sweep_seeds(const struct nh_study_sweep *sweep, bool quick);
+
+/** NH_FAILED where a word is wrong, alone or with the first values of what else is varied; text: the field's, options: of
+ * all sweeps. */
+int nh_study_check_args(struct obstack *memory, const char *place, const char *field, const char *text, const char *options);
+int nh_study_check_seeds(const char *place, const char *field, const char *text);
 
 /** Runs with equal values of `by` make a row. Which runs: `where`, an object OPTION: value or list of values; "sweep"
  * is an option of every run. */

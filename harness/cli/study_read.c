@@ -147,6 +147,21 @@ static const struct nh_field sweep_fields[] = {
     {.name = NULL},
 };
 
+/* What the sweep is called with, --quick or not. */
+static int check_calls(const struct input *in, const struct nh_study_sweep *sweep)
+{
+    struct obstack *memory = &in->study->memory;
+    const char *options = in->study->options;
+    int status = nh_study_check_args(memory, in->place, "args", sweep->args, options);
+    if (!status)
+        status = nh_study_check_seeds(in->place, "seeds", sweep->seeds);
+    if (!status && sweep->quick_args)
+        status = nh_study_check_args(memory, in->place, "quick_args", sweep->quick_args, options);
+    if (!status && sweep->quick_seeds)
+        status = nh_study_check_seeds(in->place, "quick_seeds", sweep->quick_seeds);
+    return status;
+}
+
 static int read_sweep(struct input *in, const json_t *json, size_t i)
 {
     struct nh_study *s = in->study;
@@ -155,6 +170,8 @@ static int read_sweep(struct input *in, const json_t *json, size_t i)
     int status = nh_fields_read(in->place, &in->study->memory, json, sweep_fields, NULL, sweep);
     if (!status)
         status = check_file_name(in, sweep->name);
+    if (!status)
+        status = check_calls(in, sweep);
     for (size_t k = 0; k < i && !status; k++)
         if (strcmp(s->sweeps[k].name, sweep->name) == 0)
             status = nh_fail(NH_FAILED, "%.500s: another sweep is called '%.60s', too", in->place, sweep->name);

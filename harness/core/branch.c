@@ -72,7 +72,7 @@ nh_val nh_put_attention(struct nh_builder *b, nh_val x, const struct nh_inner *i
     r->u.sdpa.grad_stored = c->softmax_stored;
     r->u.sdpa.site_qk = site_qk, r->u.sdpa.site_scores = site_scores, r->u.sdpa.site_cap = site_cap, r->u.sdpa.site_probs = site_probs;
     if (inner->scale_heads)
-        heads = nh_put_gain(b, heads, dh, 1, "attn.heads", NH_SITE_HEAD_SCALE);
+        heads = nh_put_gain(b, heads, dh, 1, "attn.heads", NH_SITE_HEAD_SCALE, NH_ROLE_ACTIVATION);
     if (inner->norm_out)
         heads = nh_put_norm(b, heads, dq, false, 1, "attn.norm_out", NH_SITE_NORM_INNER);
     if (c->attn_gate)

@@ -26,6 +26,7 @@ nh_val nh_norm(struct nh_builder *b, enum nh_norm_slot slot, nh_val x, double ga
         enum nh_site_name site;
     } places[] = {
         [NH_N1] = {"norm_pre", NH_SITE_NORM_PRE},
+        [NH_SECOND] = {"norm_second", NH_SITE_NORM_PRE},
         [NH_N2] = {"norm_post", NH_SITE_NORM_POST},
         [NH_OUTER] = {"norm_post", NH_SITE_NORM_POST},
         [NH_FINAL] = {"norm_final", NH_SITE_NORM_FINAL},
@@ -62,14 +63,32 @@ nh_val nh_join(struct nh_builder *b, nh_val a, nh_val f)
     return nh_put_axpby(b, 1, a, 1, f, NH_SITE_BRANCH, NH_ROLE_ACTIVATION);
 }
 
+nh_val nh_read_both(struct nh_builder *b, nh_val x, nh_val y)
+{
+    return nh_put_axpby(b, 1, x, 1, y, NH_SITE_BRANCH_IN, NH_ROLE_ACTIVATION);
+}
+
 nh_val nh_scale(struct nh_builder *b, nh_val x, double c)
 {
     return nh_put_axpby(b, c, x, 0, -1, NH_SITE_NORM_SCALE, NH_ROLE_NORM_OUT);
 }
 
+nh_val nh_scale_branch(struct nh_builder *b, nh_val f, double c)
+{
+    return nh_put_axpby(b, c, f, 0, -1, NH_SITE_BRANCH, NH_ROLE_ACTIVATION);
+}
+
 nh_val nh_gain(struct nh_builder *b, nh_val f, bool per_channel, double start)
 {
-    return nh_put_gain(b, f, per_channel ? 1 : nh_cols(b, f), start, b->sublayer == NH_SUB_ATTN ? "attn.gain" : "ffn.gain", NH_SITE_BRANCH);
+    return nh_put_gain(b, f, per_channel ? 1 : nh_cols(b, f), start, b->sublayer == NH_SUB_ATTN ? "attn.gain" : "ffn.gain", NH_SITE_BRANCH,
+                       NH_ROLE_ACTIVATION);
+}
+
+nh_val nh_skip_gain(struct nh_builder *b, nh_val x)
+{
+    nh_val y = nh_put_gain(b, x, 1, 1, b->sublayer == NH_SUB_ATTN ? "attn.skip" : "ffn.skip", NH_SITE_SKIP, NH_ROLE_RESIDUAL);
+    b->g->params[b->g->recs[b->g->values[y].rec].par[0]].profiled = true;
+    return y;
 }
 
 nh_val nh_shrink(struct nh_builder *b, nh_val x, double start)

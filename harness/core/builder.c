@@ -97,10 +97,11 @@ nh_val nh_put_axpby(struct nh_builder *b, double s, nh_val x, double t, nh_val y
     return z;
 }
 
-nh_val nh_put_gain(struct nh_builder *b, nh_val x, int width, double start, const char *name, enum nh_site_name where)
+nh_val nh_put_gain(struct nh_builder *b, nh_val x, int width, double start, const char *name, enum nh_site_name where,
+                   enum nh_role role)
 {
     int cols = nh_cols(b, x);
-    nh_val y = nh_put_value(b, cols, where, NH_ROLE_ACTIVATION);
+    nh_val y = nh_put_value(b, cols, where, role);
     int p = nh_put_constant(b, name, cols / width, start, NH_ROLE_NORM_OUT, where);
     struct nh_rec *r = nh_graph_rec(b->g, NH_OP_GAIN, y);
     r->in[0] = x, r->par[0] = p, r->u.gain.width = width;

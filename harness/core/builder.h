@@ -45,7 +45,8 @@ nh_val nh_put_norm(struct nh_builder *b, nh_val x, int group, bool per_head, dou
 nh_val nh_put_axpby(struct nh_builder *b, double s, nh_val x, double t, nh_val y, enum nh_site_name where, enum nh_role role);
 nh_val nh_put_mul(struct nh_builder *b, nh_val x, nh_val y, enum nh_site_name where);
 /** One trained factor for every `width` columns. */
-nh_val nh_put_gain(struct nh_builder *b, nh_val x, int width, double start, const char *name, enum nh_site_name where);
+nh_val nh_put_gain(struct nh_builder *b, nh_val x, int width, double start, const char *name, enum nh_site_name where,
+                   enum nh_role role);
 nh_val nh_put_activate(struct nh_builder *b, nh_val x, enum nh_act kind, enum nh_site_name where, enum nh_role role);
 
 /** True where --ffn is gated, so that the first product has `hidden` columns of gates before those of values. */

@@ -60,6 +60,7 @@ struct nh_param {
     int site;        /**< where its gradient is counted */
     int weight_site; /**< where it is counted itself, -1 = nowhere */
     bool frozen;     /**< not trained */
+    bool profiled;   /**< its start is measured (layout.h, skip_start) */
     size_t offset; /**< in values, from the start of all parameters */
 };
 

@@ -36,7 +36,8 @@ struct law {
     size_t tokens;
     double *memory;
     double *stream, *input, *branch, *query, *key, *value; /**< Gram matrices */
-    double second; /**< mean square of the second stream */
+    double *second; /**< Gram matrix of the second stream */
+    double *cross;  /**< x_t . y_u / width of the two streams: all of it means something */
     double *rows[3];                               /**< one row each, of use within one function */
     struct series *sums;                           /**< MAX_TERMS rows of T */
 };
@@ -79,8 +80,9 @@ static void scale(const struct law *law, double factor, const double *x, double 
         y[i] = factor * x[i];
 }
 
-/** What a norm does to a Gram matrix: every token is divided by sqrt(mean square + eps) and multiplied by the gain. */
-static void norm(const struct law *law, double gain, const double *x, double *y)
+/** What a norm does to a Gram matrix: every token is divided by sqrt(mean square + eps) and multiplied by the gain. Returns these
+ *  factors, until the next norm. */
+static const double *norm(const struct law *law, double gain, const double *x, double *y)
 {
     double *inverse = law->rows[0];
     for (size_t t = 0; t < law->tokens; t++)
@@ -88,6 +90,31 @@ static void norm(const struct law *law, double gain, const double *x, double *y)
     for (size_t t = 0; t < law->tokens; t++)
         for (size_t u = t; u < law->tokens; u++)
             y[t * law->tokens + u] = x[t * law->tokens + u] * inverse[t] * inverse[u];
+    return inverse;
+}
+
+/** The Gram matrix of x + N(y). */
+static void sum_of_streams(const struct law *law, double *out)
+{
+    const size_t n = law->tokens;
+    const double *inverse = norm(law, 1, law->second, out);
+    for (size_t t = 0; t < n; t++)
+        for (size_t u = t; u < n; u++)
+            out[t * n + u] += law->stream[t * n + u] + law->cross[t * n + u] * inverse[u] + law->cross[u * n + t] * inverse[t];
+}
+
+/** Adds the branch as it is, before N2 and its factor, to the second stream, and what of it comes into both to their product. */
+static void add_to_second(const struct law *law, const struct nh_law_term *term)
+{
+    const size_t n = law->tokens;
+    for (size_t t = 0; t < n; t++)
+        for (size_t u = t; u < n; u++) {
+            double b = term->second * law->branch[t * n + u];
+            law->second[t * n + u] += term->second * b;
+            law->cross[t * n + u] = term->skip * law->cross[t * n + u] + term->branch * b;
+            if (t != u)
+                law->cross[u * n + t] = term->skip * law->cross[u * n + t] + term->branch * b;
+        }
 }
 
 /** B_tu = s_O^2 sum_{s<=t, r<=u} e^(Q_tu K_sr) V_sr / sum_{s<=t, r<=u} e^(Q_tu K_sr); Q, K and V the Grams of the
@@ -198,25 +225,32 @@ static bool sublayer(struct law *law, const struct nh_pos *pos)
         return false;
     if (term.norm_skip)
         norm(law, 1, law->stream, law->stream);
+    const double *read = law->stream;
+    if (term.with_second)
+        sum_of_streams(law, law->input), read = law->input;
     if (term.pre_norm && !term.same_input)
-        norm(law, term.in_scale, law->stream, law->input);
+        norm(law, term.in_scale, read, law->input);
     else if (!term.same_input)
-        scale(law, term.in_scale * term.in_scale, law->stream, law->input);
+        scale(law, term.in_scale * term.in_scale, read, law->input);
 
     if (!silent && pos->kind == NH_ATTN)
         attention(law, pos, &term);
     else if (!silent)
         feed_forward(law, pos, &term);
+    if (config->layout->n_streams > 1)
+        add_to_second(law, &term);
     if (term.post_norm)
         norm(law, term.post_gain * config->post_gain, law->branch, law->branch);
     else
         scale(law, term.branch * term.branch, law->branch, law->branch);
-    law->second += term.second * term.second * mean_diagonal(law, law->branch);
 
     for (size_t i = 0; i < law->tokens * law->tokens; i++)
         law->stream[i] = term.skip * term.skip * law->stream[i] + law->branch[i];
-    if (term.outer_norm)
-        norm(law, 1, law->stream, law->stream);
+    if (term.outer_norm) {
+        const double *inverse = norm(law, 1, law->stream, law->stream);
+        for (size_t i = 0; i < law->tokens * law->tokens; i++)
+            law->cross[i] *= inverse[i / law->tokens];
+    }
     return true;
 }
 
@@ -226,7 +260,7 @@ static int law_init(struct law *law, const struct nh_config *config, const doubl
     *law = (struct law){.config = config, .tokens = n};
     if (nh_normal_mean_init(&law->mean) != NH_OK)
         return NH_FAILED;
-    double **matrices[] = {&law->stream, &law->input, &law->branch, &law->query, &law->key, &law->value};
+    double **matrices[] = {&law->stream, &law->input, &law->branch, &law->query, &law->key, &law->value, &law->second, &law->cross};
     const size_t n_matrices = sizeof matrices / sizeof *matrices, n_rows = sizeof law->rows / sizeof *law->rows;
     law->memory = calloc(n_matrices * square + n_rows * n, sizeof *law->memory);
     law->sums = calloc(MAX_TERMS * n, sizeof *law->sums);
@@ -237,7 +271,8 @@ static int law_init(struct law *law, const struct nh_config *config, const doubl
     for (size_t i = 0; i < n_rows; i++)
         law->rows[i] = law->memory + n_matrices * square + i * n;
     scale(law, 1, gram, law->stream);
-    law->second = mean_diagonal(law, gram);
+    scale(law, 1, gram, law->second);
+    scale(law, 1, gram, law->cross);
     return NH_OK;
 }
 
@@ -253,7 +288,7 @@ static void recursion(struct law *law, double *rms, double *second)
             known = known && sublayer(law, &pos);
             *rms++ = known ? sqrt(mean_diagonal(law, law->stream)) : (double)NAN;
             if (second)
-                *second++ = known ? sqrt(law->second) : (double)NAN;
+                *second++ = known ? sqrt(mean_diagonal(law, law->second)) : (double)NAN;
         }
 }
 

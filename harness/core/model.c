@@ -4,6 +4,8 @@
 #include "harness/core/init.h"
 #include "harness/core/rng.h"
 
+#include <assert.h>
+#include <gsl/gsl_statistics_double.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -93,19 +95,74 @@ static int set_weights(struct nh_model *m, const struct nh_config *config, const
     return NH_OK;
 }
 
+/** The tape of a model gets its numbers. */
+static int fill(struct nh_model *m, const struct nh_config *config, const int *tokens, bool gradients)
+{
+    m->core = nh_core_for(m->graph);
+    int status = m->core->create(&m->exec, m->graph, config->threads, gradients);
+    if (status)
+        return status;
+    m->core->set_tokens(m->exec, tokens);
+    return config->streamed ? NH_OK : set_weights(m, config, tokens);
+}
+
+static double variance(const struct nh_model *m, nh_val v, double *room)
+{
+    size_t n = (size_t)m->graph->rows * (size_t)m->graph->values[v].cols;
+    m->core->read(m->exec, v, room);
+    return gsl_stats_variance_with_fixed_mean(room, 1, n, gsl_stats_mean(room, 1, n));
+}
+
+/** Parameters with a measured start, from a forward pass of the twin to the tape g: they have the same steps and parameters. */
+static void measure_starts(const struct nh_model *twin, const struct nh_config *config, double *room, struct nh_graph *g)
+{
+    const struct nh_graph *t = twin->graph;
+    double sum = 0;
+    twin->core->forward(twin->exec);
+    for (int k = 1; k < t->n_steps - 1; k++) {
+        const struct nh_step *s = &t->steps[k];
+        for (int r = s->first_rec; r < s->end_rec; r++) {
+            int p = t->recs[r].par[0];
+            if (p >= 0 && t->params[p].profiled)
+                g->params[p].part[0].start = config->layout->skip_start(sum);
+        }
+        assert(s->branch[0] >= 0);
+        sum += variance(twin, s->branch[0], room);
+    }
+}
+
+bool nh_measures_start(const struct nh_config *config)
+{
+    return config->layout->skip_start && !config->weights;
+}
+
+/** Every format starts from the same numbers, so they are measured in fp64, on weights that are not rounded. */
+static int profile(struct nh_graph *g, const struct nh_config *config, const int *tokens)
+{
+    struct nh_config shadow;
+    struct nh_model twin = {0};
+    nh_config_shadow(&shadow, config);
+    double *room = malloc((size_t)g->rows * (size_t)config->width * sizeof *room);
+    int status = room ? nh_graph_build(&twin.graph, &shadow, g->batch, g->seq, g->vocab)
+                      : nh_fail(NH_FAILED, "out of memory for a profile of the start; try a smaller --batch, --seq or --width");
+    if (!status)
+        status = fill(&twin, &shadow, tokens, false);
+    if (!status)
+        measure_starts(&twin, config, room, g);
+    nh_model_destroy(&twin);
+    free(room);
+    return status;
+}
+
 int nh_model_create(struct nh_model *m, const struct nh_config *config, int batch, int seq, int vocab, const int *tokens,
                     bool gradients)
 {
     *m = (struct nh_model){0};
     int status = nh_graph_build(&m->graph, config, batch, seq, vocab);
-    if (status)
-        return status;
-    m->core = nh_core_for(m->graph);
-    status = m->core->create(&m->exec, m->graph, config->threads, gradients);
-    if (!status) {
-        m->core->set_tokens(m->exec, tokens);
-        status = config->streamed ? NH_OK : set_weights(m, config, tokens);
-    }
+    if (!status && nh_measures_start(config))
+        status = profile(m->graph, config, tokens);
+    if (!status)
+        status = fill(m, config, tokens, gradients);
     if (status)
         nh_model_destroy(m);
     return status;

@@ -12,7 +12,8 @@ struct nh_model {
 };
 
 /** Builds the model of a configuration for one batch of tokens (batch x seq, ids below vocab) and sets its start weights.
- *  gradients: backward() will be called. NH_USAGE: the configuration cannot be; NH_FAILED: memory. */
+ *  gradients: backward() will be called. Where the layout measures its start, the fp64 twin comes and goes before the model is
+ *  given its memory. NH_USAGE: the configuration cannot be; NH_FAILED: memory. */
 int nh_model_create(struct nh_model *m, const struct nh_config *config, int batch, int seq, int vocab, const int *tokens,
                     bool gradients);
 void nh_model_destroy(struct nh_model *m);
@@ -22,6 +23,9 @@ double nh_model_forward(struct nh_model *m, const struct nh_config *config, void
 
 /** The fp64 twin of a configuration: the same function, every format fp64, weights not rounded. */
 void nh_config_shadow(struct nh_config *shadow, const struct nh_config *config);
+
+/** True where nh_model_create makes the twin first, for starts that are measured; weights from a source are all given. */
+bool nh_measures_start(const struct nh_config *config);
 
 /** The fp32 twin: the same function with every format fp32; streamed where the configuration is. */
 void nh_config_wide(struct nh_config *wide, const struct nh_config *config);

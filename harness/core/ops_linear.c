@@ -1,13 +1,33 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-/** y = x W^T + b. W rows x cols = out x in. Products in blocks of rows, single-threaded BLAS inside; the gradient of W in
- *  blocks of its own rows, so that each of its sums runs over all tokens in one fixed order. */
+/** y = x W^T + b. W rows x cols = out x in. Products in blocks of rows, or of columns where there are few rows and so W is most of
+ *  what is read; single-threaded BLAS inside; the gradient of W in blocks of its own rows, so that each of its sums runs over all tokens in one fixed order. */
 #include "harness/core/exec.h"
 
-enum { WEIGHT_ROWS = 128 };
+enum { WEIGHT_ROWS = 128, FEW_ROWS = 256, MANY_COLS = 1024, COL_BLOCK = 512 };
 
 static int weight_blocks(const struct nh_exec *x, const struct nh_rec *r)
 {
     return (x->g->params[r->par[0]].rows + WEIGHT_ROWS - 1) / WEIGHT_ROWS;
+}
+
+static bool by_columns(const struct nh_exec *x, const struct nh_rec *r)
+{
+    return x->g->rows <= FEW_ROWS && value_of(x, r->out)->cols >= MANY_COLS;
+}
+
+static int fwd_units(const struct nh_exec *x, const struct nh_rec *r)
+{
+    return by_columns(x, r) ? (value_of(x, r->out)->cols + COL_BLOCK - 1) / COL_BLOCK : row_units(x, r);
+}
+
+static struct rows fwd_block(const struct unit *u)
+{
+    int cols = value_of(u->x, u->r->out)->cols, c0 = u->index * COL_BLOCK;
+    if (by_columns(u->x, u->r))
+        return (struct rows){.r1 = u->x->g->rows, .c0 = c0, .c1 = c0 + COL_BLOCK < cols ? c0 + COL_BLOCK : cols};
+    struct rows b = rows_of(u);
+    b.c1 = cols;
+    return b;
 }
 
 static unsigned depends_fwd(const struct unit *u, size_t row, size_t col)
@@ -29,20 +49,21 @@ static void fwd(const struct unit *u)
 {
     const struct nh_exec *x = u->x;
     const struct nh_rec *r = u->r;
-    struct rows b = rows_of(u);
+    struct rows b = fwd_block(u);
     const struct nh_value *in = value_of(x, r->in[0]), *out = value_of(x, r->out);
-    real *y = row_ptr(x, r->out, b.r0);
-    gemm(x, true, false, true, b.r1 - b.r0, out->cols, in->cols, row_ptr(x, r->in[0], b.r0), (size_t)in->ld,
-         weight_ptr(x, r->par[0]), (size_t)in->cols, false, y, (size_t)out->ld);
+    int cols = b.c1 - b.c0;
+    real *y = row_ptr(x, r->out, b.r0) + b.c0;
+    gemm(x, true, false, true, b.r1 - b.r0, cols, in->cols, row_ptr(x, r->in[0], b.r0), (size_t)in->ld,
+         weight_ptr(x, r->par[0]) + (size_t)b.c0 * (size_t)in->cols, (size_t)in->cols, false, y, (size_t)out->ld);
     if (r->par[1] >= 0) {
-        const real *bias = weight_ptr(x, r->par[1]);
+        const real *bias = weight_ptr(x, r->par[1]) + b.c0;
         for (int i = 0; i < b.r1 - b.r0; i++)
 #pragma omp simd
-            for (int j = 0; j < out->cols; j++)
+            for (int j = 0; j < cols; j++)
                 y[(size_t)i * (size_t)out->ld + (size_t)j] += bias[j];
     }
     struct store s = NH_T(nh_output)(u, b.r0, b.r1, depends_fwd);
-    s.product = true;
+    s.p = y, s.cols = (size_t)cols, s.col0 = (size_t)b.c0, s.product = true;
     NH_T(nh_store)(&s);
 }
 
@@ -129,4 +150,4 @@ static void jvp(const struct unit *u)
          weight_ptr(x, r->par[0]), (size_t)in->cols, false, pass_ptr(u->p, r->out, b.s, b.r0), (size_t)out->ld);
 }
 
-const struct op NH_T(nh_op_linear) = {.units = row_units, .fwd = fwd, .vjp_units = vjp_units, .vjp = vjp, .jvp_units = row_units_vjp, .jvp = jvp};
+const struct op NH_T(nh_op_linear) = {.units = fwd_units, .fwd = fwd, .vjp_units = vjp_units, .vjp = vjp, .jvp_units = row_units_vjp, .jvp = jvp};

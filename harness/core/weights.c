@@ -161,6 +161,8 @@ void NH_T(nh_load_param)(struct nh_exec *x, const struct nh_weight_source *sourc
         struct cast c = cast_begin(x, param, first + at);
         struct nh_span unused = nh_span_zero();
         source->read(source->arg, p, first + at, size, NH_REAL_BITS, to + at);
+        if (source->done)
+            source->done(source->arg, p, first + at, size);
         if (narrow)
             nh_round_real(&x->g->fmt[NH_ROLE_MASTER], to + at, size, &unused, NULL, NULL);
         cast(x, &c, to + at, size);

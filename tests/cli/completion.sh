@@ -131,7 +131,7 @@ check 'none is no member of a list' offers '' --probes rms,n
 check 'choices' offers 'geglu gelu' --ffn ge
 check 'choices with a comma' offers 'attn attn,ffn' --branches a
 check 'a word for a number' offers 'auto' --seq ''
-check 'a switch takes a value behind an equals sign only' offers 'off on' --qk-norm =
+check 'a switch takes a value behind an equals sign only' offers 'off on width' --qk-norm =
 check 'a switch stands alone' offers '--depth' --qk-norm --dep
 check 'nothing for a number' offers '' --depth ''
 check 'nothing for a label' offers '' --label r

@@ -219,6 +219,17 @@ foreign() {
 }
 check 'the checkpoint of another run' foreign
 
+# What a run without a checkpoint has left when it was killed: its own is written anew, that of others is not.
+foreign_part() {
+    rm -rf broken broken_off
+    broken broken_off && mkdir broken && cp broken_off/steps.csv.part broken/ || return
+    unchanged refused 2 'broken/steps.csv.part is not of this run' "${main[@]}" --seed 1 --out broken || return
+    unchanged refused 2 'broken/steps.csv.part is not of this run' "${small[@]}" --out broken || return
+    head -c $(($(head -n 1 broken_off/steps.csv.part | wc -c) + 3)) broken_off/steps.csv.part >broken/steps.csv.part
+    run 0 "${main[@]}" --out broken && same broken straight
+}
+check 'half a table of another run' foreign_part
+
 # spoil: writes spoilt versions of broken_off/checkpoint.safetensors into the folder spoilt; its standard input is the body of a
 # loop in Python over pieces of the file: length of the header, header, numbers.
 spoil() {
@@ -290,15 +301,33 @@ spoilt_tables() {
     for table in steps layers sites; do
         rm -rf broken
         cp -r broken_off broken && rm "broken/$table.csv.part" || return
-        refused 1 "$table.csv" "${main[@]}" --out broken --resume || return
+        unchanged refused 1 "$table.csv" "${main[@]}" --out broken --resume || return
         echo 'run,label' >"broken/$table.csv.part"
-        refused 1 "$table.csv" "${main[@]}" --out broken --resume || return
+        unchanged refused 1 "$table.csv" "${main[@]}" --out broken --resume || return
         head -c 2000 "broken_off/$table.csv.part" | tr '\n' ' ' >"broken/$table.csv.part"
-        refused 1 "$table.csv" "${main[@]}" --out broken --resume || return
+        unchanged refused 1 "$table.csv" "${main[@]}" --out broken --resume || return
         cp "broken_off/$table.csv.part" broken/ && run 0 "${main[@]}" --out broken --resume && same broken straight || return
     done
 }
 check 'tables that are not those of the checkpoint' spoilt_tables
+
+no_files_told() {
+    rm -rf broken
+    broken broken && echo "{\"run\": \"$(field straight run)\", \"status\": \"ok\", \"files\": {}}" >broken/run.json || return
+    run 0 "${main[@]}" --out broken --resume && same broken straight
+}
+check 'a run.json that tells of no files is not that of a finished run' no_files_told
+
+# What else there is of the run stays.
+lost_table() {
+    local table
+    for table in steps layers sites; do
+        rm -rf broken
+        cp -r straight broken && rm "broken/$table.csv" || return
+        unchanged refused 1 "$table.csv" "${main[@]}" --out broken --resume || return
+    done
+}
+check 'a finished run that has lost a table' lost_table
 
 # ---- a full disk ----
 

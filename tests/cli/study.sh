@@ -137,11 +137,19 @@ check '--print runs nothing' job_list
 
 failing_sweep() {
     local status=0
-    changed 'dtype=e4m3,fp32' 'dtype=e4m3,fp33' || return
+    changed 'data zipf' 'data text:none' || return
     ./harness study changed --studies studies --out q >out 2>err || status=$?
-    [ "$status" -eq 2 ] && [ ! -s out ] && grep -q 'fp33' err && grep -q 'sweep start of study changed failed' err && [ ! -e q/report.md ]
+    [ "$status" -eq 1 ] && [ ! -s out ] && grep -q "'none'" err && grep -q 'sweep start of study changed failed' err && [ ! -e q/report.md ]
 }
 check 'a sweep that fails' failing_sweep
+
+# Not when the first sweep is done.
+wrong_option() {
+    rm -rf q
+    changed 'steps 12' 'stepps 12' &&
+        refused 1 "sweeps[1]: 'args': there is no option '--stepps'; did you mean --steps?" changed --studies studies --out q && [ ! -e q ]
+}
+check 'a wrong option in the last sweep' wrong_option
 
 wrong_json() {
     changed '"sweeps"' '"sweep"' && refused 1 "studies/changed/study.json has no field 'sweep'; did you mean sweeps?" changed --studies studies
@@ -152,6 +160,9 @@ check 'a name that is near' refused 2 "there is no study 'tinny' in studies; did
 check 'a path' refused 2 'there is no study' studies/tiny --studies .
 check 'two names' refused 2 "'other' is too much" tiny other --studies studies
 check 'an option that is near' refused 2 "no option '--quik'; did you mean --quick?" tiny --quik
+check 'a value for a switch' refused 2 '--quick takes no value' tiny --quick=on
+check 'an option twice' refused 2 '--out is given twice' tiny --out o --out p
+check 'no runs at a time' refused 2 "--jobs '0' must be a whole number from 1" tiny --jobs 0
 check 'an option without its value' refused 2 '--out needs a value' tiny --out
 check 'a folder that cannot be made' refused 1 '/dev/null' tiny --studies studies --out /dev/null/x
 

@@ -141,12 +141,15 @@ END_TEST
 /* ---- the law ---- */
 
 /** One depth, some seeds, both streams, behind the last sublayer and the one before: a wrong term is off by more than
- *  narrow models are. */
+ *  narrow models are. Where a branch reads two streams at once, un-normed, its scores would be beyond the law of
+ *  attention (docs/laws.md, section 5): there attention is uniform. */
 START_TEST(law_of_another_layout)
 {
     enum { FEW = 5 };
     struct nh_config c =
         layout_config(_i, "--depth 8 --width 64 --seq 16 --batch 4 --pos nope --eps 1e-8 --embed-rms 1 --threads 2");
+    const struct nh_law_term first = term_of(&c, &(struct nh_step){.layer = 1, .sublayer = NH_SUB_ATTN});
+    c.qk_zero = first.with_second && !first.pre_norm;
     for (int i = 0; i < 2 * c.layout->n_streams; i++) {
         struct nh_law_check x;
         must(nh_check_law(&c, FEW, i % 2, i / 2, &x));
@@ -167,6 +170,10 @@ START_TEST(law_by_hand)
     const double product =
         0.5 + 1 / (2 * M_PI); /* parallel: behind layer 1, of the two tokens; the FFN reads cosine 0 */
     const double cosine = product / sqrt(2.5 * 2);
+    /* siamese: behind attention x and y have mean squares 8.5 and 13 of one token, 6.25 and 8.5 of the other */
+    const double half = M_SQRT1_2;
+    const double read[] = {2 + 2 * (4 + 9 * half) / sqrt(8.5 * 13), 2 + 2 * (4 + 4.5 * half) / sqrt(6.25 * 8.5)};
+    const double both = 2.25 / sqrt(8.5 * 6.25) + 4.5 / sqrt(13 * 8.5) + 4.5 * half * (1 / 8.5 + 1 / sqrt(6.25 * 13));
     const struct {
         const char *words;
         double r0, q[4], second[4];
@@ -183,17 +190,24 @@ START_TEST(law_by_hand)
         {"--layout normformer --depth 1", 2, {5, 6}, {0}},
         /* the first branch reads the stream as it is embedded, the second one its norm */
         {"--layout residual --depth 1", 2, {1, 1}, {4 + 3, 4 + 3 + 0.5}},
+        /* the first branch reads 1.5 times what is embedded, of mean square 9 */
+        {"--layout siamese --depth 1", 2, {1, 1}, {4 + 6.75, 4 + 6.75 + (read[0] + read[1]) / 4}},
+        {"--layout siamese --depth 2 --branches attn",
+         2,
+         {1, 1},
+         {4 + 6.75, 4 + 6.75 + (5 * read[0] + 2 * both + read[1]) / 8}},
+        {"--layout siamese --depth 1 --set input-norm=on", 2, {1, 1}, {4 + 0.75, 4 + 0.75 + 0.5}},
         {"--layout layerscale --depth 1 --set lam=0.5", 2, {4 + 0.75 / 4, 4 + 1.25 / 4}, {0}},
     };
     for (int i = 0; i < COUNT(cases); i++) {
         char words[160];
-        snprintf(words, sizeof words, "%s --width 64 --seq 2 --ffn relu --qk-init 0 --pos nope --eps 1e-14",
-                 cases[i].words);
-        const struct nh_config c = config_of(words);
+        snprintf(words, sizeof words, "%s --width 64 --seq 2 --qk-init 0 --pos nope --eps 1e-14", cases[i].words);
+        struct nh_config c = config_of(words);
+        c.ffn = NH_FFN_RELU;
         const double r = cases[i].r0 * cases[i].r0, gram[4] = {r, 0, 0, r};
         double rms[4], second[4];
         must(nh_law_rms(&c, gram, rms, second));
-        for (int k = 0; k < 2 * c.depth; k++) {
+        for (int k = 0; k < (c.branches == NH_BRANCHES_BOTH ? 2 : 1) * c.depth; k++) {
             assert_near(rms[k] * rms[k], cases[i].q[k], 1e-9);
             if (c.layout->n_streams == 2)
                 assert_near(second[k] * second[k], cases[i].second[k], 1e-9);

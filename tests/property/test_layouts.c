@@ -318,6 +318,15 @@ static bool all_of_rms_1(const struct nh_model *m, nh_val v, int group, double s
            fabs(group_rms(m, v, group, false) / scale - 1) < 1e-3;
 }
 
+/** The trained vector on the stream in a step, before its residual add; NULL where there is none. */
+static const struct nh_rec *skip_gain_of(const struct nh_graph *g, const struct nh_step *s)
+{
+    for (int r = s->first_rec; r < s->end_rec; r++)
+        if (g->recs[r].op == NH_OP_GAIN && g->recs[r].in[0] == s->before[0])
+            return &g->recs[r];
+    return NULL;
+}
+
 /** The stream behind a sublayer, its second stream and what its branch reads, from the stream before, the branch's
  * output and the law term alone. */
 static void check_sublayer(const struct nh_model *m, const struct nh_config *c, int k)
@@ -332,8 +341,18 @@ static void check_sublayer(const struct nh_model *m, const struct nh_config *c, 
         double *y = normed(x, rows, cols, 1, c->eps);
         free(x), x = y;
     }
+    double *read = copy_of(x, n);
+    if (t.with_second) {
+        double *y = value_of(m, s->before[1]), *ny = normed(y, rows, cols, 1, c->eps);
+        combine(read, 1, ny, 1, n);
+        free(y), free(ny);
+    }
+    if (t.pre_norm) {
+        double *y = normed(read, rows, cols, t.in_scale, c->eps);
+        free(read), read = y;
+    }
     const struct nh_rec *in = product(g, s, attention ? NH_SITE_QKV : NH_SITE_FFN_IN);
-    assert_close(m, in->in[0], t.pre_norm ? normed(x, rows, cols, t.in_scale, c->eps) : copy_of(x, n), "input", k);
+    assert_close(m, in->in[0], read, "input", k);
     const struct nh_rec *out = product(g, s, attention ? NH_SITE_ATTN_OUT : NH_SITE_FFN_OUT);
     ck_assert_int_eq(all_of_rms_1(m, out->in[0], g->values[out->in[0]].cols, 1), t.norm_out);
     if (attention) {
@@ -355,6 +374,13 @@ static void check_sublayer(const struct nh_model *m, const struct nh_config *c, 
         free(f), f = y;
         assert_close(m, s->branch[0], copy_of(f, n), "addend", k);
     }
+    const struct nh_rec *skip = skip_gain_of(g, s);
+    if (skip) {
+        double *w = param_of(m, skip->par[0]);
+        for (size_t i = 0; i < n; i++)
+            x[i] *= w[i % cols];
+        free(w);
+    }
     combine(x, t.skip, f, t.post_norm ? 1 : t.branch, n);
     if (t.outer_norm) {
         double *y = normed(x, rows, cols, 1, c->eps);
@@ -374,6 +400,9 @@ static const char *const settings[] = {
     "--layout respost --set gain=0.7",
     "--layout layerscale --set lam=0.3",
     "--layout pangu --set c-attn=2 --set c-mlp=0.5",
+    "--layout keel --set a=3",
+    "--layout siamese --set scale=none",
+    "--layout siamese --set scale=2l --set input-norm=on",
 };
 
 START_TEST(law_term_of_another_equation)
@@ -501,7 +530,8 @@ START_TEST(outer_norm_leaves_the_stream)
             }
         nh_model_destroy(&m);
     }
-    ck_assert_int_ge(found, 4 * 24 + 12 + 6); /* post, deepnorm, deepnorm-glm, residual; b2t; a quarter of mix-ln */
+    /* post, deepnorm, deepnorm-glm, keel, admin, residual, siamese; b2t; a quarter of mix-ln */
+    ck_assert_int_ge(found, 7 * 24 + 12 + 6);
 }
 END_TEST
 
@@ -521,6 +551,8 @@ static const struct {
     {"--layout respost", 2, 1, 2},
     {"--layout deepnorm", 2, 0, 0},
     {"--layout deepnorm-glm", 2, 0, 0},
+    {"--layout keel", 4, 0, 0},
+    {"--layout admin", 2, 0, 0},
     {"--layout lns", 2, 1, 0},
     {"--layout lns-gain", 2, 1, 0},
     {"--layout mix-ln", 2, 1, 0},
@@ -534,10 +566,12 @@ static const struct {
     {"--layout gpas", 2, 1, 0},
     {"--layout parallel", 1, 1, 0},
     {"--layout residual", 2, 1, 0},
+    {"--layout siamese", 4, 1, 0},
     {"--layout no-norm", 0, 0, 0},
     {"--layout hybridnorm --set star=on", 4, 2, 0}, /* one more in layer 1 */
     {"--layout parallel --set norms=2", 2, 1, 0},
     {"--layout respost --set cosine=off", 2, 1, 0},
+    {"--layout siamese --set input-norm=on", 6, 1, 0},
 };
 
 /** True for a layout of this table. Tests that know constants by heart are about these; a new one joins them by a row.
@@ -600,7 +634,8 @@ START_TEST(trained_factor_missing)
     static const struct {
         const char *layout;
         int a_layer, size;
-    } factors[] = {{"rezero", 2, 1}, {"layerscale", 2, WIDTH}, {"normformer", 1, HEADS}, {"gpas", 2, 1}};
+    } factors[] = {
+        {"rezero", 2, 1}, {"layerscale", 2, WIDTH}, {"normformer", 1, HEADS}, {"gpas", 2, 1}, {"admin", 2, WIDTH}};
     struct nh_config c = layout_config(_i, "--depth 3 --width 16 --heads 4");
     struct nh_graph *g;
     must(nh_graph_build(&g, &c, 1, 4, 8));
@@ -639,7 +674,7 @@ START_TEST(gain_of_another_norm)
         const bool attention = strstr(q->name, ".attn.") != NULL;
         const struct nh_step s = {.layer = q->layer, .sublayer = attention ? NH_SUB_ATTN : NH_SUB_FFN};
         double expected = 1;
-        if (q->part[0].std > 0 || !is_known(c.layout))
+        if (q->part[0].std > 0 || q->profiled || !is_known(c.layout))
             continue;
         if (strstr(q->name, "norm_post") && term_of(&c, &s).post_norm)
             expected = term_of(&c, &s).post_gain;
@@ -737,7 +772,10 @@ END_TEST
 static const struct {
     const char *layout;
     double weights, skip;
-} constants[] = {{"deepnorm", 0.3194716, 2.2133638}, {"deepnorm-glm", 0.2041241, 4.8989795}, {"subln", 1.7827087, 1}};
+} constants[] = {{"deepnorm", 0.3194716, 2.2133638},
+                 {"deepnorm-glm", 0.2041241, 4.8989795},
+                 {"keel", 1, 24},
+                 {"subln", 1.7827087, 1}};
 
 static double deviation(const double *w, size_t n)
 {
@@ -798,8 +836,10 @@ END_TEST
 /** Factor on the stream in a step's residual add, as the tape has it; NaN where no add reads the stream. */
 static double skip_of(const struct nh_graph *g, const struct nh_step *s)
 {
+    const struct nh_rec *gain = skip_gain_of(g, s);
+    const nh_val stream = gain ? gain->out : s->before[0];
     for (int r = s->first_rec; r < s->end_rec; r++)
-        if (g->recs[r].op == NH_OP_AXPBY && g->recs[r].in[0] == s->before[0] && g->recs[r].in[1] >= 0)
+        if (g->recs[r].op == NH_OP_AXPBY && g->recs[r].in[0] == stream && g->recs[r].in[1] >= 0)
             return g->recs[r].u.axpby.a;
     return (double)NAN;
 }
@@ -821,6 +861,82 @@ START_TEST(skip_factor_missing)
             assert_near(skip_of(g, &g->steps[k]), is_known(c.layout) ? expected : t.skip, 5e-8);
     }
     nh_graph_free(g);
+}
+END_TEST
+
+/* ---- measured starts ---- */
+
+static double variance_of(const struct nh_model *m, nh_val v)
+{
+    double *x = value_of(m, v), mean = 0, sum = 0;
+    const size_t n = value_size(m->graph, v);
+    for (size_t i = 0; i < n; i++)
+        mean += x[i] / (double)n;
+    for (size_t i = 0; i < n; i++)
+        sum += (x[i] - mean) * (x[i] - mean) / (double)n;
+    free(x);
+    return sum;
+}
+
+/** Every w_k of a model against these, as its format rounds them. */
+static void assert_starts(const struct nh_model *m, const double *expected, const char *name)
+{
+    const struct nh_graph *g = m->graph;
+    for (int k = 1; is_inner(g, k); k++) {
+        const struct nh_rec *r = skip_gain_of(g, &g->steps[k]);
+        ck_assert_ptr_nonnull(r);
+        const struct nh_fmt *f = &g->fmt[g->params[r->par[0]].role];
+        const double unit = fmax(ldexp(1, -f->man_bits - 1), 1e-14); /* rounding, and the order of sums in fp64 */
+        double *w = param_of(m, r->par[0]);
+        for (int i = 0; i < g->params[r->par[0]].cols; i++)
+            if (!(fabs(w[i] / expected[k] - 1) <= unit))
+                ck_abort_msg("%s: w of step %d starts at %.17g, not at %.17g", name, k, w[i], expected[k]);
+        free(w);
+    }
+}
+
+/** w_k^2 = 1 + sum_{j<k} Var f_j, all f_j of one pass with every w at 1, which is post bit by bit: in every format, and
+ * in the twin of that format, from the same numbers, though the layout's own pass differs from it. */
+START_TEST(measured_start_of_another_pass)
+{
+    enum { STEPS = 2 * 5 };
+    static const char *const words[] = {"--init xavier", "--init unit --norm layer --ffn swiglu",
+                                        "--init unit --qk-norm --embed-rms 3"};
+    char all[256];
+    snprintf(all, sizeof all, "--layout admin --depth 5 --width 32 --vocab 64 --dtype fp64 %s", words[_i]);
+    const struct nh_config c = config_of(all);
+    struct nh_config plain = c;
+    plain.layout = layout_named("post");
+    struct nh_model m = model_of(&c, false), post = model_of(&plain, false);
+    post.core->forward(post.exec);
+    double expected[STEPS + 1] = {0}, sum = 1, apart = 0;
+    for (int k = 1; k <= STEPS; k++) {
+        expected[k] = sqrt(sum);
+        sum += variance_of(&post, post.graph->steps[k].raw);
+    }
+    assert_starts(&m, expected, "fp64");
+    m.core->forward(m.exec);
+    for (int k = 2; k <= STEPS; k++)
+        apart = fmax(apart,
+                     fabs(variance_of(&m, m.graph->steps[k].raw) / variance_of(&post, post.graph->steps[k].raw) - 1));
+    ck_assert_double_gt(apart, 1e-3);
+    ck_assert_int_eq(fill_params(&m, "attn.skip", 1) + fill_params(&m, "ffn.skip", 1), STEPS);
+    m.core->forward(m.exec);
+    assert_same_value(&m, m.graph->logits, &post, post.graph->logits, "logits", 0);
+    nh_model_destroy(&m);
+    static const char *const others[] = {"fp32", "fp16", "bf16"};
+    for (int i = 0; i < COUNT(others); i++) {
+        struct nh_config other = c, twin;
+        must(nh_fmt_parse(&other.dtype, others[i]));
+        nh_config_shadow(&twin, &other);
+        m = model_of(&other, false);
+        assert_starts(&m, expected, others[i]);
+        nh_model_destroy(&m);
+        m = model_of(&twin, false);
+        assert_starts(&m, expected, "twin");
+        nh_model_destroy(&m);
+    }
+    nh_model_destroy(&post);
 }
 END_TEST
 
@@ -849,6 +965,7 @@ int main(void)
     tcase_add_test(tc, post_fraction_loses_a_layer);
     tcase_add_loop_test(tc, layout_factor_on_another_matrix, 0, 3 * n);
     tcase_add_loop_test(tc, skip_factor_missing, 0, n);
+    tcase_add_loop_test(tc, measured_start_of_another_pass, 0, 3);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
     srunner_set_fork_status(runner, CK_NOFORK); /* threads have run: a fork would hang */

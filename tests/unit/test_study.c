@@ -106,7 +106,7 @@ END_TEST
 
 static const char good[] =
     "{\"title\": \"T\", \"claim\": \"C\", \"source\": \"S\", \"cannot_show\": \"N\", \"cost\": \"little\",\n"
-    " \"options\": \"--depth 2\",\n"
+    " \"options\": \"--depth 2 --steps 4\",\n"
     " \"sweeps\": [{\"name\": \"fast\", \"args\": \"--vary lr=0.1,0.2\", \"seeds\": \"0..4\", \"quick_seeds\": "
     "\"0\"},\n"
     "              {\"name\": \"slow\", \"args\": \"--vary lr=0.1\", \"seeds\": \"0\", \"quick\": false}],\n"
@@ -198,6 +198,14 @@ static const struct {
     {"{\"lr\": 0.2}]", "{\"rl\": 0.2}]", "'rl' is no option"},
     {"\"a.svg\"", "\"../a.svg\"", "figures[0]: '../a.svg' becomes a name of a file"},
     {"\"caption\": \"c\", ", "", "figures[0] lacks 'caption'"},
+    {"--vary lr=0.1\"", "--vary rl=0.1\"", "sweeps[1]: 'args': there is no option '--rl'"},
+    {"--vary lr=0.1,0.2", "--vary lr=0.1,nan", "sweeps[0]: 'args': --lr 'nan' must be"},
+    {"--vary lr=0.1,0.2", "--vary lr", "sweeps[0]: 'args': --vary takes OPTION=V1,V2,..."},
+    {"--vary lr=0.1,0.2", "--vary seed=1,2", "sweeps[0]: 'args': --seed is not for a study to say"},
+    {"--depth 2", "--out=x", "sweeps[0]: 'args': --out is not for a study to say"},
+    {"--depth 2", "--depth", "sweeps[0]: 'args': --depth needs a value"},
+    {"\"0..4\"", "\"0..x\"", "sweeps[0]: 'seeds' must be a list of seeds"},
+    {"\"quick_seeds\": \"0\"", "\"quick_seeds\": \"0,\"", "sweeps[0]: 'quick_seeds' must be a list of seeds"},
 };
 
 START_TEST(a_broken_study_is_refused)
@@ -251,7 +259,7 @@ static struct nh_finding judge(const char *expectation)
     char text[2048];
     snprintf(text, sizeof text,
              "{\"title\": \"T\", \"claim\": \"C\", \"source\": \"S\", \"cannot_show\": \"N\", \"cost\": \"little\","
-             "\"sweeps\": [{\"name\": \"runs\", \"args\": \"-\", \"seeds\": \"0\"}], \"tables\": [],"
+             "\"sweeps\": [{\"name\": \"runs\", \"args\": \"--steps 9\", \"seeds\": \"0\"}], \"tables\": [],"
              "\"expectations\": [{\"text\": \"A\", \"decides\": \"claim\", %s}]}",
              expectation);
     write_file("study.json", text);
