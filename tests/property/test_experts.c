@@ -3,8 +3,6 @@
 #include "tests/property/layout_steps.h"
 #include "tests/unit/trained.h"
 
-#include "harness/core/init.h"
-
 #include <gsl/gsl_errno.h>
 
 static const char *const layouts[] = {"pre", "sandwich-depth"};
