@@ -305,6 +305,12 @@ BEGIN {
         sort(list, values[i])
         for (j = 1; j <= values[i]; j++)
             order[i, list[j]] = j
+        # Is the first key that differs one of numbers?
+        if (values[i] > 1 && numbers == "") {
+            numbers = 1
+            for (j = 1; j <= values[i]; j++)
+                numbers = numbers && kind(list[j]) == "finite"
+        }
     }
 
     out = "series.gp"
@@ -369,6 +375,7 @@ BEGIN {
     }
     for (i = 1; i <= m; i++)
         variant_of[list[i]] = i
+    print "by_number = " numbers + 0 >out
     print "array sorted[n]" >out
     for (i = 1; i <= n; i++) {
         for (j = i - 1; j >= 1 && after(names(series[list[j]]), names(series[i])); j--)

@@ -269,6 +269,15 @@ says rate.svg 'lr 0.1, pre' 'lr 0.1, sandwich'
 printf '%s\n' run,layout,seed,step,loss 1,pre,0,0,4 2,pre,1,0,3 2,pre,1,1,2 >shorter.csv
 awk -f "$root/plots/csv.awk" -f "$root/plots/runs.awk" -f "$root/plots/series.awk" -v x=step -v y=loss -v by=layout shorter.csv
 grep -qx '1 NaN 2 2' series.dat || die "behind the end of a run there is a mean: $(cat series.dat)"
+# A legend of numbers has their order, one of words that of the ends.
+printf '%s\n' run,depth,step,loss 1,8,0,2 1,8,1,3 2,64,0,2 2,64,1,nan 3,128,0,2 3,128,1,5 >numbers.csv
+plot curve numbers.csv --set x=step --set y=loss --set by=depth -o legend.svg
+[ "$(grep -o '<text>L [0-9]*<' legend.svg | tr -dc '0-9\n' | xargs)" = '8 64 128' ] || die "a legend of numbers is out of order"
+sed '1s/depth/layout/; s/,8,/,low,/; s/,64,/,middle,/; s/,128,/,high,/' numbers.csv >words.csv
+plot curve words.csv --set x=step --set y=loss -o legend.svg
+[ "$(grep -oE '<text>(low|middle|high)<' legend.svg | sed 's/<text>//; s/<//' | xargs)" = 'middle high low' ] ||
+    die "a legend of words is out of order"
+
 # Means of the last three points of each run, before those of the seeds; nan, inf and zero are none of them.
 printf '%s\n' run,layout,seed,step,loss 1,pre,0,0,4 1,pre,0,1,2 1,pre,0,2,0 1,pre,0,3,1 1,pre,0,4,nan 1,pre,0,5,8 1,pre,0,6,6 \
     2,pre,1,0,2 2,pre,1,1,2 2,pre,1,2,2 2,pre,1,3,5 2,pre,1,4,2 2,pre,1,5,-inf 2,pre,1,6,2 >noisy.csv
