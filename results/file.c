@@ -19,6 +19,7 @@ struct nh_part {
     int error;         /* errno of the first failure, 0 = none */
     bool committed, kept;
     size_t used;
+    uint64_t digest;   /* of all that was written */
     char buffer[1 << 16];
 };
 
@@ -109,7 +110,7 @@ static int part_new(struct nh_part **out, const char *path)
     struct nh_part *p = malloc(sizeof *p);
     if (!p)
         return fail("write", path, ENOMEM);
-    *p = (struct nh_part){.path = strdup(path), .fd = -1, .kept = true};
+    *p = (struct nh_part){.path = strdup(path), .fd = -1, .kept = true, .digest = UINT64_C(0xcbf29ce484222325)};
     if (!p->path || asprintf(&p->name, "%s.part", path) < 0) {
         free(p->path);
         free(p);
@@ -137,6 +138,26 @@ int nh_part_create(struct nh_part **out, const char *path)
     return NH_OK;
 }
 
+static void mix(struct nh_part *p, const char *bytes, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        p->digest = (p->digest ^ (unsigned char)bytes[i]) * UINT64_C(0x100000001b3);
+}
+
+/* The digest of the first `size` bytes of the file that is open. */
+static int digest_of_old(struct nh_part *p, const char *name, long long size)
+{
+    for (long long at = 0; at < size;) {
+        const size_t left = (size_t)(size - at), want = left < sizeof p->buffer ? left : sizeof p->buffer;
+        const ssize_t n = pread(p->fd, p->buffer, want, at);
+        if (n <= 0 && errno != EINTR)
+            return fail("go on with", name, n < 0 ? errno : EIO);
+        if (n > 0)
+            mix(p, p->buffer, (size_t)n), at += n;
+    }
+    return NH_OK;
+}
+
 /* Whether the file at `name`, open as p->fd, can be gone on with behind `size` bytes. */
 static int check_resumable(struct nh_part *p, const char *name, const char *head, long long size)
 {
@@ -158,7 +179,7 @@ static int check_resumable(struct nh_part *p, const char *name, const char *head
                        name, size);
     if (pread(p->fd, &last, 1, size - 1) != 1 || last != '\n')
         return nh_fail(NH_FAILED, "cannot go on with %s behind byte %lld: no line ends there; --force starts anew", name, size);
-    return NH_OK;
+    return digest_of_old(p, name, size);
 }
 
 /* Opens what can be gone on with; nothing is changed. *found: which of the two it is. */
@@ -202,13 +223,15 @@ int nh_part_resume(struct nh_part **out, const char *path, const char *head, lon
     return status;
 }
 
-int nh_part_check(const char *path, const char *head, long long size)
+int nh_part_check(const char *path, const char *head, long long size, uint64_t *digest)
 {
     struct nh_part *p;
     const char *name;
     int status = part_new(&p, path);
     if (status == NH_OK)
         status = open_resumable(p, head, size, &name);
+    if (status == NH_OK)
+        *digest = p->digest;
     nh_part_destroy(p);
     return status;
 }
@@ -234,6 +257,7 @@ int nh_part_flush(struct nh_part *p)
 int nh_part_write(struct nh_part *p, const void *data, size_t size)
 {
     const char *from = data;
+    mix(p, from, size);
     while (size > sizeof p->buffer - p->used) {
         const size_t n = sizeof p->buffer - p->used;
         memcpy(p->buffer + p->used, from, n);
@@ -259,6 +283,11 @@ int nh_part_sync(struct nh_part *p, long long *size)
     if (*size < 0 || fdatasync(p->fd) != 0)
         p->error = errno;
     return part_status(p);
+}
+
+uint64_t nh_part_digest(const struct nh_part *p)
+{
+    return p->digest;
 }
 
 void nh_part_keep(struct nh_part *p)

@@ -4,6 +4,7 @@
 #define NH_FILE_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 /** Makes a folder and those above it; one that is there already is good. NH_FAILED with the folder and the reason. */
 int nh_dir_make(const char *path);
@@ -24,14 +25,17 @@ int nh_part_write(struct nh_part *p, const void *data, size_t size);
  * bytes, more is added behind. Those must be there, begin with `head` and end a line. Such a file is kept. */
 int nh_part_resume(struct nh_part **out, const char *path, const char *head, long long size);
 
-/** Whether nh_part_resume would do; changes nothing. */
-int nh_part_check(const char *path, const char *head, long long size);
+/** Whether nh_part_resume would do, and the digest of what would be kept; changes nothing. */
+int nh_part_check(const char *path, const char *head, long long size, uint64_t *digest);
 
 /** Writes what is buffered, so that others see it. */
 int nh_part_flush(struct nh_part *p);
 
 /** The same and syncs it to the disk; *size = length of the file, for nh_part_resume. */
 int nh_part_sync(struct nh_part *p, long long *size);
+
+/** FNV-1a of all bytes of the file so far. */
+uint64_t nh_part_digest(const struct nh_part *p);
 
 /** From now on nh_part_destroy leaves PATH.part as it was last flushed. */
 void nh_part_keep(struct nh_part *p);

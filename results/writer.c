@@ -100,7 +100,7 @@ int nh_writer_resume(struct nh_writer **out, const char *dir, enum nh_table tabl
     return begin(out, dir, table, &bytes);
 }
 
-int nh_writer_check(const char *dir, enum nh_table table, long long bytes)
+int nh_writer_check(const char *dir, enum nh_table table, long long bytes, uint64_t *digest)
 {
     struct nh_writer w = {.table = table};
     w.first = (enum nh_column_id)(nh_table_columns(table, &w.count) - nh_columns);
@@ -109,7 +109,7 @@ int nh_writer_check(const char *dir, enum nh_table table, long long bytes)
         free(header);
         return no_memory(nh_tables[table].name);
     }
-    const int status = nh_part_check(path, header, bytes);
+    const int status = nh_part_check(path, header, bytes, digest);
     free(header);
     free(path);
     return status;
@@ -226,6 +226,11 @@ int nh_writer_sync(struct nh_writer *w, long long *bytes)
 {
     const int status = between_rows(w);
     return status ? status : nh_part_sync(w->part, bytes);
+}
+
+uint64_t nh_writer_digest(const struct nh_writer *w)
+{
+    return nh_part_digest(w->part);
 }
 
 void nh_writer_keep(struct nh_writer *w)

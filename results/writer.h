@@ -30,7 +30,7 @@ int nh_writer_create(struct nh_writer **out, const char *dir, enum nh_table tabl
 int nh_writer_resume(struct nh_writer **out, const char *dir, enum nh_table table, long long bytes);
 
 /** Whether nh_writer_resume would do; changes nothing. */
-int nh_writer_check(const char *dir, enum nh_table table, long long bytes);
+int nh_writer_check(const char *dir, enum nh_table table, long long bytes, uint64_t *digest);
 
 /** Sets those key columns that the table has; they stay for all rows until set anew (call it again for another step).
  */
@@ -52,6 +52,9 @@ int nh_writer_flush(struct nh_writer *w);
 
 /** The same and syncs it to the disk; *bytes = length of the file, for nh_writer_resume. */
 int nh_writer_sync(struct nh_writer *w, long long *bytes);
+
+/** FNV-1a of all bytes of the file so far. */
+uint64_t nh_writer_digest(const struct nh_writer *w);
 
 /** From now on nh_writer_destroy leaves the .part as it was last flushed. */
 void nh_writer_keep(struct nh_writer *w);

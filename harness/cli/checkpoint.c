@@ -127,7 +127,7 @@ static size_t state_bytes(const struct nh_run *run, int param)
     return (size_t)p->rows * (size_t)p->cols * (size_t)run->model.core->bits / 8;
 }
 
-/** Texts: the run, the trainer, the lengths of the tables, the digest. */
+/** Texts: the run, the trainer, lengths and digests of the tables, the digest of all that. */
 enum { N_META = 2 + N_FIELDS + NH_TABLE_COUNT };
 
 int nh_checkpoint_write(struct nh_run *run)
@@ -137,11 +137,11 @@ int nh_checkpoint_write(struct nh_run *run)
     char(*names)[NAME_SIZE] = calloc((size_t)g->n_params * N_STATES + 1, sizeof *names);
     struct nh_meta_out meta[N_META];
     char texts[N_META][TEXT_SIZE];
-    long long bytes[NH_TABLE_COUNT];
+    struct nh_extent extents[NH_TABLE_COUNT];
     uint64_t digest = 0;
     size_t n = 0, m = 0;
     char *path = nh_run_path(run, NH_CHECKPOINT);
-    int status = tensors && names ? nh_record_sync(run, bytes) : nh_fail(NH_FAILED, "out of memory for %s", path);
+    int status = tensors && names ? nh_record_sync(run, extents) : nh_fail(NH_FAILED, "out of memory for %s", path);
     for (int p = 0; p < g->n_params && !status; p++)
         for (int s = 0; s < N_STATES; s++) {
             const void *numbers = run->model.core->state(run->model.exec, p, (enum nh_state)s);
@@ -159,7 +159,7 @@ int nh_checkpoint_write(struct nh_run *run)
         meta[m] = (struct nh_meta_out){fields[i].name, texts[m]};
     }
     for (int t = 0; t < NH_TABLE_COUNT && !status; t++, m++) {
-        snprintf(texts[m], TEXT_SIZE, "%lld", bytes[t]);
+        snprintf(texts[m], TEXT_SIZE, "%lld %016llx", extents[t].bytes, (unsigned long long)extents[t].digest);
         meta[m] = (struct nh_meta_out){nh_tables[t].name, texts[m]};
     }
     for (size_t i = 0; i < m; i++)
@@ -204,7 +204,7 @@ static bool is_whole(const struct nh_safetensors *s, uint64_t digest)
     return written && strcmp(written, wanted) == 0;
 }
 
-int nh_checkpoint_read(struct nh_run *run, long long bytes[NH_TABLE_COUNT])
+int nh_checkpoint_read(struct nh_run *run, struct nh_extent extents[NH_TABLE_COUNT])
 {
     struct nh_safetensors *s = NULL;
     char *path = nh_run_path(run, NH_CHECKPOINT);
@@ -219,8 +219,10 @@ int nh_checkpoint_read(struct nh_run *run, long long bytes[NH_TABLE_COUNT])
     for (int t = 0; t < NH_TABLE_COUNT && !status && !broken; t++) {
         const char *text = nh_safetensors_meta(s, nh_tables[t].name);
         int end = 0;
-        if (!text || sscanf(text, "%lld%n", &bytes[t], &end) != 1 || text[end] || bytes[t] < 0)
+        unsigned long long sum = 0;
+        if (!text || sscanf(text, "%lld %llx%n", &extents[t].bytes, &sum, &end) != 2 || text[end] || extents[t].bytes < 0)
             broken = nh_tables[t].name;
+        extents[t].digest = sum;
     }
     if (broken)
         status = nh_fail(NH_FAILED, "%s: '%s' of its metadata is missing or wrong; --force starts the run anew", path, broken);

@@ -161,12 +161,12 @@ static int look(struct nh_run *run, bool *finished)
 
 static int train(struct nh_run *run, bool resume, bool *finished)
 {
-    long long bytes[NH_TABLE_COUNT] = {0};
+    struct nh_extent extents[NH_TABLE_COUNT] = {0};
     int status = nh_trainer_create(&run->trainer, &run->options.config, &run->model);
     if (!status && resume)
-        status = nh_checkpoint_read(run, bytes);
+        status = nh_checkpoint_read(run, extents);
     if (!status)
-        status = nh_record_open(run, resume ? bytes : NULL, finished);
+        status = nh_record_open(run, resume ? extents : NULL, finished);
     return status || *finished ? status : nh_run_train(run);
 }
 

@@ -74,14 +74,29 @@ static double passes(const struct nh_run *run)
     return run->held_out ? n + NH_VALIDATION_BATCHES * due(t->steps, t->val_every) : n;
 }
 
+/** Seconds of a forward pass that are not spent in matrix products: every value goes through an operation, is rounded and counted, and
+ *  every operation calls the threads together. Of small models that is most. */
+static double pass_overhead(const struct nh_graph *g, int threads)
+{
+    const double by_value = 2e-9, by_operation = 5e-6; /* measured; docs/performance.md */
+    double values = 0;
+    for (const struct nh_rec *r = g->recs; r < g->recs + g->n_recs; r++) {
+        values += (double)g->rows * g->values[r->out].cols;
+        if (r->op == NH_OP_SDPA) /* scores and probabilities of the causal half */
+            values += (double)g->rows * g->seq * r->u.sdpa.heads;
+    }
+    return values * by_value / threads + g->n_recs * by_operation;
+}
+
 /** What --dry-run prints: memory of the models, and an estimate of the time. */
 static void estimate(const struct nh_run *run, const struct nh_graph *g, double bytes)
 {
     const struct nh_config *c = &run->options.config;
     double forward = nh_graph_flops(g), all = passes(run) * forward;
     /* three quarters of the rate of bare products is what forward and backward reach; docs/performance.md */
-    double time = all / (0.75 * product_rate() * c->threads);
+    double time = all / (0.75 * product_rate() * c->threads), by_weight = 3e-9;
     time *= nh_core_for(g)->bits == 64 ? 2 : 1;
+    time += passes(run) * pass_overhead(g, c->threads) + c->train.steps * (double)g->n_weights * by_weight / c->threads;
     printf("parameters  %zu\noperations  %.4g in matrix products, forward; %.4g in all, probes included\nmemory      %.1f MiB\n"
            "time        about %.1f s on %d threads\n", nh_graph_parameters(g), forward, all, bytes / 0x1p20, time, c->threads);
 }

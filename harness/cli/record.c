@@ -188,27 +188,32 @@ static void set_keys(const struct nh_run *run, struct nh_writer *w, int step)
     nh_writer_keys(w, &keys);
 }
 
-/** Whether all tables of a checkpoint are there. */
-static int check_tables(const struct nh_run *run, const long long bytes[NH_TABLE_COUNT])
+/** Whether all tables of a checkpoint are there as they were. */
+static int check_tables(const struct nh_run *run, const struct nh_extent extents[NH_TABLE_COUNT])
 {
     int status = NH_OK;
-    for (int t = 0; t < NH_TABLE_COUNT && !status; t++)
-        if (bytes[t])
-            status = nh_writer_check(run->dir, (enum nh_table)t, bytes[t]);
+    for (int t = 0; t < NH_TABLE_COUNT && !status; t++) {
+        uint64_t digest = extents[t].digest;
+        if (extents[t].bytes)
+            status = nh_writer_check(run->dir, (enum nh_table)t, extents[t].bytes, &digest);
+        if (!status && digest != extents[t].digest)
+            status = nh_fail(NH_FAILED, "cannot go on with %s/%s.csv: before byte %lld it is not what was written; --force starts anew",
+                             run->dir, nh_tables[t].name, extents[t].bytes);
+    }
     return status;
 }
 
 /** The tables of a checkpoint, cut to where they were. */
-static int reopen(struct nh_run *run, const long long bytes[NH_TABLE_COUNT])
+static int reopen(struct nh_run *run, const struct nh_extent extents[NH_TABLE_COUNT])
 {
     int status = NH_OK;
     for (int t = 0; t < NH_TABLE_COUNT && !status; t++)
-        if (bytes[t])
-            status = nh_writer_resume(&run->record->tables[t], run->dir, (enum nh_table)t, bytes[t]);
+        if (extents[t].bytes)
+            status = nh_writer_resume(&run->record->tables[t], run->dir, (enum nh_table)t, extents[t].bytes);
     return status;
 }
 
-int nh_record_open(struct nh_run *run, const long long bytes[NH_TABLE_COUNT], bool *finished)
+int nh_record_open(struct nh_run *run, const struct nh_extent extents[NH_TABLE_COUNT], bool *finished)
 {
     bool trains = run->options.config.train.steps > 0;
     int status = nh_dir_make(run->dir);
@@ -231,11 +236,11 @@ int nh_record_open(struct nh_run *run, const long long bytes[NH_TABLE_COUNT], bo
     *finished = found == NH_FOUND_FINISHED;
     if (status || *finished)
         return status;
-    status = bytes ? check_tables(run, bytes) : NH_OK; /* before anything is changed */
+    status = extents ? check_tables(run, extents) : NH_OK; /* before anything is changed */
     if (!status)
         status = take_away(run, "run.json");
     if (!status)
-        status = bytes ? reopen(run, bytes) : clear(run);
+        status = extents ? reopen(run, extents) : clear(run);
     return status;
 }
 
@@ -394,13 +399,14 @@ int nh_record_step(struct nh_run *run, const struct nh_train_step *s)
     return status;
 }
 
-int nh_record_sync(struct nh_run *run, long long bytes[NH_TABLE_COUNT])
+int nh_record_sync(struct nh_run *run, struct nh_extent extents[NH_TABLE_COUNT])
 {
     int status = NH_OK;
     for (int t = 0; t < NH_TABLE_COUNT && !status; t++) {
-        bytes[t] = 0;
-        if (run->record->tables[t])
-            status = nh_writer_sync(run->record->tables[t], &bytes[t]);
+        struct nh_writer *w = run->record->tables[t];
+        extents[t] = (struct nh_extent){0};
+        if (w)
+            status = nh_writer_sync(w, &extents[t].bytes), extents[t].digest = nh_writer_digest(w);
     }
     return status;
 }

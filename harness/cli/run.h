@@ -88,9 +88,15 @@ enum nh_found { NH_FOUND_NOTHING, NH_FOUND_FINISHED, NH_FOUND_BROKEN_OFF };
 /** NH_USAGE where the folder holds another run; NH_FOUND_BROKEN_OFF where there is a checkpoint of this one. */
 int nh_record_find(const struct nh_run *run, enum nh_found *found);
 
-/** Makes the folder, takes its lock, and clears it, or where the run is resumed goes on with its tables, cut to `bytes`.
+/** How far the table of a checkpoint goes, 0 = there is none, and the digest of that much. */
+struct nh_extent {
+    long long bytes;
+    uint64_t digest;
+};
+
+/** Makes the folder, takes its lock, and clears it, or where the run is resumed goes on with its tables, cut to `extents`.
  *  finished: another process was faster. Free with nh_record_close. */
-int nh_record_open(struct nh_run *run, const long long bytes[NH_TABLE_COUNT], bool *finished);
+int nh_record_open(struct nh_run *run, const struct nh_extent extents[NH_TABLE_COUNT], bool *finished);
 
 /** Writes the rows that were measured at a step. */
 int nh_record_measured(struct nh_run *run, int step);
@@ -99,7 +105,7 @@ int nh_record_measured(struct nh_run *run, int step);
 int nh_record_step(struct nh_run *run, const struct nh_train_step *step);
 
 /** Makes all rows so far safe on the disk and tells the lengths of the tables, 0 = none. */
-int nh_record_sync(struct nh_run *run, long long bytes[NH_TABLE_COUNT]);
+int nh_record_sync(struct nh_run *run, struct nh_extent extents[NH_TABLE_COUNT]);
 
 /** Gives the tables their names; run.json comes last. */
 int nh_record_finish(struct nh_run *run);
@@ -140,7 +146,7 @@ int nh_run_json(const struct nh_run *run);
 int nh_checkpoint_write(struct nh_run *run);
 
 /** Reads them back, and the lengths of the tables. NH_FAILED where the file is broken or of another run. */
-int nh_checkpoint_read(struct nh_run *run, long long bytes[NH_TABLE_COUNT]);
+int nh_checkpoint_read(struct nh_run *run, struct nh_extent extents[NH_TABLE_COUNT]);
 
 /* dump.c */
 

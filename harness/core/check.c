@@ -291,6 +291,14 @@ static int operation_configs(struct nh_config *c)
     c[n].moe = (struct nh_moe){.experts = 5, .active = 2, .shared = 1, .mult = 0.5, .dense_layers = 1, .route_scale = 1.5};
     c[n].ffn = NH_FFN_SWIGLU;
     n++;
+    c[n] = c[0]; /* local and global layers, gains as 1 + w, gates, a soft cap on scores, heads that do not fill the width */
+    c[n].pos = NH_POS_INTERLEAVED, c[n].pattern = "lg", c[n].window = 2, c[n].gain_offset = c[n].attn_gate = c[n].scale_after = true;
+    c[n].head_dim = 6, c[n].qk_norm = NH_QK_NORM_WIDTH, c[n].query_scalar = 5, c[n].score_softcap = 0.8, c[n].bias = NH_BIAS_QKV;
+    n++;
+    c[n] = c[0];
+    c[n].pattern = "gl", c[n].theta_local = 50, c[n].rope_scaling = (struct nh_rope_scaling){NH_ROPE_LLAMA3, 8, 1, 4, 6};
+    c[n].score_softcap = 0.5;
+    n++;
     c[n] = c[0];
     nh_fmt_parse(&c[n].role_format[NH_ROLE_MATMUL_IN], "e11m51"), nh_fmt_parse(&c[n].role_format[NH_ROLE_NORM_IN], "e11m51");
     return n + 1;
@@ -315,7 +323,7 @@ static int check_records(const struct nh_config *config, struct nh_check *checks
 
 int nh_check_operations(struct nh_check *out, int *n)
 {
-    struct nh_config configs[8];
+    struct nh_config configs[10];
     struct nh_check checks[NH_OP_COUNT] = {0};
     int n_configs = operation_configs(configs), status = NH_OK;
     *n = 0;

@@ -65,7 +65,7 @@ check 'every command has help of at most 100 columns' helps_are_narrow
 help_is_whole() {
     quiet --help || return
     local text
-    for text in '--layout NAME' '--dtype FORMAT' '--spectrum[=on|off]' '[12]' 'gelu|relu|swiglu|geglu [gelu]' 'Exit codes' \
+    for text in '--layout NAME' '--dtype FORMAT' '--tie[=on|off]' '--qk-norm[=WORD]' '[12]' 'gelu|relu|swiglu|geglu [gelu]' 'Exit codes' \
         'harness list' 'harness describe' 'harness check'; do
         grep -qF -- "$text" out || { echo "missing: $text"; return 1; }
     done

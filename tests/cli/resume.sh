@@ -306,6 +306,9 @@ spoilt_tables() {
         unchanged refused 1 "$table.csv" "${main[@]}" --out broken --resume || return
         head -c 2000 "broken_off/$table.csv.part" | tr '\n' ' ' >"broken/$table.csv.part"
         unchanged refused 1 "$table.csv" "${main[@]}" --out broken --resume || return
+        sed '2s/,fp/,fq/' "broken_off/$table.csv.part" >"broken/$table.csv.part"
+        cmp -s "broken_off/$table.csv.part" "broken/$table.csv.part" && return 1
+        unchanged refused 1 "$table.csv" "${main[@]}" --out broken --resume || return
         cp "broken_off/$table.csv.part" broken/ && run 0 "${main[@]}" --out broken --resume && same broken straight || return
     done
 }

@@ -3,14 +3,13 @@
 #include "tests/property/layout_steps.h"
 #include "tests/unit/trained.h"
 
-#include "harness/core/init.h"
-
 #include <gsl/gsl_errno.h>
 
 static const char *const layouts[] = {"pre", "sandwich-depth"};
 
-#define SMALL   "--depth 3 --width 16 --heads 2 --seq 6 --batch 2 --vocab 16 --ffn swiglu "
-#define EXPERTS "--experts 6 --experts-active 2 --experts-shared 1 --expert-mult 0.5 --dense-layers 1 --route-scale 2.826 "
+#define SMALL "--depth 3 --width 16 --heads 2 --seq 6 --batch 2 --vocab 16 --ffn swiglu "
+#define EXPERTS                                                                                                        \
+    "--experts 6 --experts-active 2 --experts-shared 1 --expert-mult 0.5 --dense-layers 1 --route-scale 2.826 "
 
 static struct nh_config small_config(int layout, const char *words)
 {
@@ -39,8 +38,8 @@ START_TEST(dense_layers_have_experts)
         const char *name;
         int rows, cols, repeat;
     } params[] = {
-        {"ffn.router", 6, 16, 1},       {"ffn.expert_bias", 1, 6, 1},  {"ffn.experts.in", 6 * 16, 16, 6},
-        {"ffn.experts.out", 96, 8, 6},  {"ffn.shared.in", 16, 16, 1},  {"ffn.shared.out", 16, 8, 1},
+        {"ffn.router", 6, 16, 1},      {"ffn.expert_bias", 1, 6, 1}, {"ffn.experts.in", 6 * 16, 16, 6},
+        {"ffn.experts.out", 96, 8, 6}, {"ffn.shared.in", 16, 16, 1}, {"ffn.shared.out", 16, 8, 1},
     };
     int dense = 0;
     for (int p = 0; p < m.graph->n_params; p++) {
@@ -140,8 +139,8 @@ START_TEST(norms_of_another_sandwich)
 {
     static const int depths[] = {1, 6, 12, 60};
     int depth = depths[_i], norms = 0;
-    struct nh_config c = config_of("--layout sandwich-depth --width 16 --heads 2 --dtype fp64 --ffn swiglu --attn-gate " EXPERTS
-                                   "--depth 60");
+    struct nh_config c = config_of(
+        "--layout sandwich-depth --width 16 --heads 2 --dtype fp64 --ffn swiglu --attn-gate " EXPERTS "--depth 60");
     c.depth = depth;
     struct nh_model m = model_of(&c, false);
     for (int p = 0; p < m.graph->n_params; p++) {
@@ -160,12 +159,14 @@ START_TEST(norms_of_another_sandwich)
 }
 END_TEST
 
-/** sqrt(r0^2 + 2) at any depth: a norm behind the experts makes their size, and the scale of the routes, of no account. */
+/** sqrt(r0^2 + 2) at any depth: a norm behind the experts makes their size, and the scale of the routes, of no account.
+ */
 START_TEST(experts_let_the_stream_grow)
 {
     static const int depths[] = {6, 12, 24, 60};
-    struct nh_config c = config_of("--layout sandwich-depth --seq 32 --batch 2 --vocab 512 --embed-rms 1 --ffn swiglu --depth 60 "
-                                   "--dense-layers 2 --experts 8 --experts-active 2 --experts-shared 1 --route-scale 2.826");
+    struct nh_config c =
+        config_of("--layout sandwich-depth --seq 32 --batch 2 --vocab 512 --embed-rms 1 --ffn swiglu --depth 60 "
+                  "--dense-layers 2 --experts 8 --experts-active 2 --experts-shared 1 --route-scale 2.826");
     c.depth = depths[_i];
     struct nh_model m = model_of(&c, false);
     m.core->forward(m.exec);
@@ -179,8 +180,10 @@ END_TEST
 /** Layer l, from 1, is global where 4 divides it: 15 of 60, the fourth first; local layers see 3 keys and rotate. */
 START_TEST(global_layers_elsewhere)
 {
-    struct nh_config c = config_of("--layout sandwich-depth --depth 60 --width 16 --heads 2 --seq 6 --ffn swiglu --pattern lllg "
-                                   "--window 3 --pos interleaved " EXPERTS);
+    struct nh_config c =
+        config_of("--layout sandwich-depth --depth 60 --width 16 --heads 2 --seq 6 --ffn swiglu --pattern lllg "
+                  "--window 3 --pos interleaved " EXPERTS);
+    c.pattern = "lllg"; /* the words are gone */
     struct nh_graph *g;
     must(nh_graph_build(&g, &c, 1, 6, 16));
     int global = 0;
@@ -225,7 +228,8 @@ START_TEST(adjoint_of_another_map)
     must(m.core->pass_create(&pass, m.exec, 1, g->head_rec, (nh_val[NH_STREAMS]){g->recs[0].out, -1},
                              (nh_val[NH_STREAMS]){g->exit_value, -1}, 1));
     m.core->jvp(pass, 1, v, jv), m.core->vjp(pass, 1, u, jtu);
-    ck_assert_double_le(fabs(dot(u, jv, n) - dot(jtu, v, n)) / sqrt(dot(u, u, n) * dot(jv, jv, n)), _i / 2 ? 1e-6 : 1e-14);
+    ck_assert_double_le(fabs(dot(u, jv, n) - dot(jtu, v, n)) / sqrt(dot(u, u, n) * dot(jv, jv, n)),
+                        _i / 2 ? 1e-6 : 1e-14);
     m.core->pass_destroy(pass);
     free(all);
     nh_model_destroy(&m);
@@ -258,8 +262,10 @@ START_TEST(gradient_off_its_difference)
         m.core->set_param(m.exec, p, w);
         for (size_t i = 0; i < size; i++)
             derived += grad[p][i] * cos((double)(5 * i)) / sqrt((double)size);
-        double norm = fmax(sqrt(dot(grad[p], grad[p], size)), 1e-3 * sqrt(total)), numeric = (loss[0] - loss[1]) / (2 * h);
-        ck_assert_msg(fabs(numeric - derived) <= 1e-6 * norm, "%s: %.9g, not %.9g", m.graph->params[p].name, derived, numeric);
+        double norm = fmax(sqrt(dot(grad[p], grad[p], size)), 1e-3 * sqrt(total)),
+               numeric = (loss[0] - loss[1]) / (2 * h);
+        ck_assert_msg(fabs(numeric - derived) <= 1e-6 * norm, "%s: %.9g, not %.9g", m.graph->params[p].name, derived,
+                      numeric);
         free(w), free(moved), free(grad[p]);
     }
     free(grad);
@@ -274,8 +280,8 @@ static const char *const optimizers[] = {"adamw", "muon", "sgd"};
 static void train_begin(struct trained *x, int optimizer, const char *words)
 {
     char all[512];
-    if (snprintf(all, sizeof all, "--layout sandwich-depth " SMALL EXPERTS "--steps 10 --optimizer %s %s", optimizers[optimizer],
-                 words) >= (int)sizeof all)
+    if (snprintf(all, sizeof all, "--layout sandwich-depth " SMALL EXPERTS "--steps 10 --optimizer %s %s",
+                 optimizers[optimizer], words) >= (int)sizeof all)
         abort();
     trained_begin(x, all);
 }
@@ -324,7 +330,8 @@ static void orthogonal(double *x, int rows, int cols)
                 double *to = &next[i * cols + j];
                 *to = 3.4445 * x[i * cols + j];
                 for (int k = 0; k < rows; k++) {
-                    double poly = -4.7750 * gram[i * rows + k] + 2.0315 * dot(gram + i * rows, gram + k * rows, (size_t)rows);
+                    double poly =
+                        -4.7750 * gram[i * rows + k] + 2.0315 * dot(gram + i * rows, gram + k * rows, (size_t)rows);
                     *to += poly * x[k * cols + j];
                 }
             }
@@ -333,7 +340,8 @@ static void orthogonal(double *x, int rows, int cols)
     free(gram), free(next);
 }
 
-/** The first step of each matrix of an expert is by itself, 0.2 lr sqrt(its larger side) times its orthogonal factor. */
+/** The first step of each matrix of an expert is by itself, 0.2 lr sqrt(its larger side) times its orthogonal factor.
+ */
 START_TEST(muon_mixes_experts)
 {
     struct trained x;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-/** A mixture of experts as it is recorded in a model, and its three operations: against a plain reference written from the
- * formulas, which ranks the experts of a token instead of picking them; derivatives against differences of that reference. */
+/** A mixture of experts as it is recorded in a model, and its three operations: against a plain reference written from
+ * the formulas, which ranks the experts of a token instead of picking them; derivatives against differences of that
+ * reference. */
 #include "harness/core/builder.h"
 #include "tests/unit/op_graph.h"
 
@@ -49,8 +50,11 @@ static void moe_begin(struct moe *m, const char *dtype, const struct form *f, in
     *m = (struct moe){.config = op_config(dtype), .rows = f->rows};
     struct nh_config *c = &m->config;
     c->layout = &m->layout, c->width = f->width, c->heads = c->kv_heads = c->depth = 1, c->ffn = f->ffn;
-    c->moe = (struct nh_moe){.experts = f->experts, .active = f->active, .shared = f->shared,
-                             .mult = (double)f->hidden / f->width, .route_scale = f->route_scale};
+    c->moe = (struct nh_moe){.experts = f->experts,
+                             .active = f->active,
+                             .shared = f->shared,
+                             .mult = (double)f->hidden / f->width,
+                             .route_scale = f->route_scale};
     m->o = op_new(c, 1, f->rows);
     m->in = op_input(&m->o, f->width, NH_ROLE_MATMUL_IN);
     struct nh_builder b = {.g = m->o.g, .config = c, .pos = {1, 1, NH_FFN}, .layer = 1, .sublayer = NH_SUB_FFN};
@@ -323,7 +327,8 @@ START_TEST(jacobian_of_another_mixture)
             all[i] = cos((double)(7 * i) + 0.3 * (double)(i / n));
         struct nh_pass *p;
         ck_assert_int_eq(m.o.core->pass_create(&p, m.o.x, 1, m.o.g->n_recs, (nh_val[NH_STREAMS]){m.in, -1},
-                                               (nh_val[NH_STREAMS]){m.out, -1}, 2), NH_OK);
+                                               (nh_val[NH_STREAMS]){m.out, -1}, 2),
+                         NH_OK);
         m.o.core->jvp(p, 2, v, jv);
         m.o.core->vjp(p, 2, u, jtu);
         for (int s = 0; s < 2; s++, v += n, u += n, jv += n, jtu += n) {
@@ -428,7 +433,8 @@ START_TEST(one_expert_has_all_tokens)
 END_TEST
 
 /** The weights of k among n experts, from the logits of `rows` tokens. */
-static struct op_graph routed(const char *dtype, int rows, int n, int k, double scale, const double *logits, nh_val *weights)
+static struct op_graph routed(const char *dtype, int rows, int n, int k, double scale, const double *logits,
+                              nh_val *weights)
 {
     struct nh_config c = op_config(dtype);
     struct op_graph o = op_new(&c, 1, rows);
@@ -451,12 +457,11 @@ START_TEST(bad_logits_crash_the_router)
 {
     static const double inf = HUGE_VAL, bad = NOT_A_NUMBER;
     const double z[6 * 4] = {
-        0,    inf,  0,    -inf, /* 1 and, of the zeros, the first */
-        -inf, -inf, -inf, 0,    /* 3, and a score of 0 */
-        -inf, -inf, -inf, -inf, /* 0 / 1e-20 */
-        1,    bad,  2,    3,    /* NaN and 3: no number left */
-        bad,  bad,  bad,  bad,
-        -300, -300, -300, -300, /* scores below 1e-130: the sum is the 1e-20 alone */
+        0,    inf,  0,    -inf,                         /* 1 and, of the zeros, the first */
+        -inf, -inf, -inf, 0,                            /* 3, and a score of 0 */
+        -inf, -inf, -inf, -inf,                         /* 0 / 1e-20 */
+        1,    bad,  2,    3,                            /* NaN and 3: no number left */
+        bad,  bad,  bad,  bad,  -300, -300, -300, -300, /* scores below 1e-130: the sum is the 1e-20 alone */
     };
     const double weights[6 * 2] = {1. / 3, 2. / 3, 0, 1, 0, 0, bad, bad, bad, bad, 0, 0};
     static const char *const dtypes[] = {"fp16", "bf16", "fp32", "fp64"};
@@ -579,7 +584,8 @@ START_TEST(experts_agree_with_the_plain_reference)
         small_integers(&state, narrow && bits & 4 ? ldexp(1, (int)floor(log2(c.dtype.max)) - 3) : 1);
         if (wild)
             in[op_draw(&state, ROWS * D)] = NOT_A_NUMBER, in[op_draw(&state, ROWS * D)] = HUGE_VAL,
-            w_in[op_draw(&state, E * M * D)] = -HUGE_VAL, w_out[op_draw(&state, E * D * M)] = NOT_A_NUMBER;
+                                      w_in[op_draw(&state, E * M * D)] = -HUGE_VAL,
+                                      w_out[op_draw(&state, E * D * M)] = NOT_A_NUMBER;
         struct chain h = chain_of(&c, 1 + bits % 3);
         set_chain(&h);
         const struct op_graph *o = &h.o;
@@ -633,14 +639,16 @@ START_TEST(experts_agree_with_the_plain_reference)
 END_TEST
 
 /** Sum of n products on top of what is there, every step rounded. */
-static double rounded_dot(const struct nh_fmt *f, double sum, int n, const double *a, int step_a, const double *c, int step_c)
+static double rounded_dot(const struct nh_fmt *f, double sum, int n, const double *a, int step_a, const double *c,
+                          int step_c)
 {
     for (int i = 0; i < n; i++)
         sum = nh_fma_round(f, sum, a[i * step_a], c[i * step_c]);
     return sum;
 }
 
-/** dx is one sum over the experts of a token in their order, rounded as it goes with --accum dtype; dW one over the tokens. */
+/** dx is one sum over the experts of a token in their order, rounded as it goes with --accum dtype; dW one over the
+ * tokens. */
 START_TEST(gradients_of_experts_are_summed_in_the_format)
 {
     static const char *const dtypes[] = {"fp16", "bf16", "e5m12"};

@@ -36,7 +36,7 @@ START_TEST(headers_are_those_of_the_contract)
         {"layers.csv",
          KEYS "layer,sublayer,stream,rms,rms_theory,max_abs,kurtosis,token_cos,branch_rms,branch_raw_rms,grad_rms,"
               "jac_fro,jac_fro_se,jac_spec," COUNTERS ",overflow_bwd,rel_err\n"},
-        {"sites.csv", KEYS "layer,sublayer,site,direction," COUNTERS ",max_abs,min_abs,headroom_bits\n"},
+        {"sites.csv", KEYS "layer,sublayer,site,direction," COUNTERS ",max_abs,min_abs,headroom_bits,max_abs_fp32\n"},
         {"steps.csv",
          KEYS "loss,lr,grad_norm,loss_scale,skipped,overflow_fwd,overflow_bwd,applied_step,val_loss,max_abs,"
               "max_score,changed,tokens\n"},
