@@ -179,7 +179,7 @@ static int read_header(struct nh_safetensors *s, const unsigned char *data, size
         if (strcmp(name, metadata) == 0)
             continue;
         struct nh_tensor *t = &s->tensors[s->count++];
-        t->name = name;
+        t->name = name, t->file = s;
         int status = read_type(t, entry, path);
         if (!status)
             status = read_shape(t, entry, path);
@@ -384,10 +384,13 @@ void nh_tensor_read(const struct nh_tensor *t, double *out)
 
 void nh_tensor_let_go(const struct nh_tensor *t, size_t first, size_t n)
 {
-    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), width = types[t->type].width;
-    const uintptr_t begin = ((uintptr_t)t->bytes + first * width) / page * page;
-    const uintptr_t end = (uintptr_t)t->bytes + (first + n) * width;
-    madvise((void *)begin, end - begin, MADV_DONTNEED); /* who still reads such a page gets it from the file again */
+    enum { AROUND = 1 << 21 }; /* with a missing page Linux maps its neighbours, up to these; some had been let go before */
+    const uintptr_t map = (uintptr_t)t->file->map, width = types[t->type].width, numbers = (uintptr_t)t->bytes;
+    if (!map)
+        return;
+    const uintptr_t begin = (numbers + first * width) / AROUND * AROUND, end = (numbers + (first + n) * width + AROUND) / AROUND * AROUND;
+    const uintptr_t from = begin < map ? map : begin, to = end > map + t->file->map_size ? map + t->file->map_size : end;
+    madvise((void *)from, to - from, MADV_DONTNEED); /* who still reads such a page gets it from the file again */
 }
 
 int nh_safetensors_copy(const struct nh_safetensors *s, const char *name, enum nh_tensor_type type, void *out, size_t n)

@@ -35,15 +35,16 @@ enum nh_tensor_type {
     NH_TENSOR_BOOL
 };
 
+struct nh_safetensors;
+
 struct nh_tensor {
     const char *name;
     enum nh_tensor_type type;
     struct nh_shape shape;
     size_t count; /**< numbers in it, may be 0 */
     const unsigned char *bytes;
+    const struct nh_safetensors *file;
 };
-
-struct nh_safetensors;
 
 /** Opens a file and checks all of its header. NH_FAILED with the file and what is wrong. */
 int nh_safetensors_open(struct nh_safetensors **out, const char *path);
@@ -71,7 +72,7 @@ void nh_tensor_read(const struct nh_tensor *t, double *out);
 /** Numbers [first, first + n) as float (bits 32; F64, I64 and I32 rounded to nearest) or double (64). */
 void nh_tensor_convert(const struct nh_tensor *t, size_t first, size_t n, int bits, void *out);
 
-/** Of a mapped file: numbers [first, first + n) are not read soon, so that memory need not hold them. */
+/** Numbers [first, first + n) are not read soon: memory need not hold what is mapped of them. */
 void nh_tensor_let_go(const struct nh_tensor *t, size_t first, size_t n);
 
 /** Copies the n numbers of a tensor bit by bit, to doubles (NH_TENSOR_F64) or floats (NH_TENSOR_F32). NH_FAILED where

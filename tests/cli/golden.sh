@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # golden.sh PROGRAM COMPARE: checkpoints whose outputs and gradients the original code has computed, tensor by tensor.
+# shellcheck disable=SC2317 # functions are called by their names
 set -euo pipefail
 program=$(realpath -- "$1")
 compare=$(realpath -- "$2")

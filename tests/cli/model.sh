@@ -6,10 +6,13 @@ if ! command -v python3 >/dev/null; then
     echo '1..0 # SKIP python3 is not there to write checkpoints'
     exit 0
 fi
-exec python3 - "$program" "${NH_TEST_DATA:-$(dirname -- "$(realpath -- "$0")")/../data}" <<'EOF'
+here=$(dirname -- "$(realpath -- "$0")")
+PYTHONDONTWRITEBYTECODE=1 exec python3 - "$program" "$here" "${NH_TEST_DATA:-$here/../data}" <<'EOF'
 import csv, json, math, os, shutil, struct, subprocess, sys
 
-program, data = sys.argv[1:]
+program, here, data = sys.argv[1:]
+sys.path.append(here)
+from decoder import Decoder
 done, bad = 0, 0
 
 
@@ -212,10 +215,29 @@ qk = {'model.layers.%d.self_attn.q_norm.weight': [4], 'model.layers.%d.self_attn
 gemma = {'model.layers.%d.pre_feedforward_layernorm.weight': [8], 'model.layers.%d.post_feedforward_layernorm.weight': [8]}
 biases = {'model.layers.%d.self_attn.q_proj.bias': [8], 'model.layers.%d.self_attn.k_proj.bias': [4],
           'model.layers.%d.self_attn.v_proj.bias': [4]}
-short = ('--data', 'zipf', '--seq', 12, '--batch', 2)
+afmoe = {'model.layers.%d.self_attn.gate_proj.weight': [8, 8], 'model.layers.%d.pre_mlp_layernorm.weight': [8],
+         'model.layers.%d.post_mlp_layernorm.weight': [8]}
+lines = [[3, 7, 1, 15, 7, 7, 0, 9, 12, 4, 3, 7], [5, 5, 2, 14, 11, 3, 7, 1, 15, 6, 8, 10]]
+open('lines.txt', 'w').write('\n'.join(' '.join(map(str, line)) for line in lines) + '\n')
+short = ('--data', 'tokens:lines.txt')
 
 
-def keys_become_options():
+def experts_of(layers, n, shared):
+    """names of the tensors of layers with n experts of width 4"""
+    out = {}
+    for at in [f'model.layers.{i}.mlp.' for i in layers]:
+        out.update({at + 'router.gate.weight': [n, 8], at + 'expert_bias': [n]})
+        for who, m in [(f'experts.{e}.', 4) for e in range(n)] + ([('shared_experts.', 4 * shared)] if shared else []):
+            out.update({at + who + 'gate_proj.weight': [m, 8], at + who + 'up_proj.weight': [m, 8], at + who + 'down_proj.weight': [8, m]})
+    return out
+
+
+def dense_of(layers):
+    mlp = {n: s for n, s in shapes.items() if '.mlp.' in n}
+    return {n % i: s for i in layers for n, s in mlp.items()}
+
+
+def keys_become_options_and_the_function_is_theirs():
     cases = [
         ({'model_type': 'llama'}, {**shapes, **head},
          {'layout': 'pre', 'pattern': '', 'theta': '10000', 'tie': 'off', 'eps': '1e-06', 'ffn': 'swiglu', 'ffn-mult': '1.5',
@@ -241,22 +263,40 @@ def keys_become_options():
          {'pattern': 'lg', 'theta': '500000', 'theta-local': '7000', 'rope-scaling': 'none'}),
         ({'model_type': 'gemma2', 'sliding_window': 4, 'attn_logit_softcapping': None}, {**shapes, **gemma},
          {'pattern': 'lg', 'window': '4', 'score-softcap': 'off', 'softcap': '30', 'query-scalar': '256'}),
+        ({'model_type': 'gemma2', 'sliding_window': 3, 'query_pre_attn_scalar': 3, 'final_logit_softcapping': 2.0,
+          'attn_logit_softcapping': 1.0}, {**shapes, **gemma},
+         {'pattern': 'lg', 'window': '3', 'score-softcap': '1', 'softcap': '2', 'query-scalar': '3'}),
+        ({'model_type': 'afmoe', 'global_attn_every_n_layers': 3, 'sliding_window': 5, 'num_dense_layers': 2, 'num_experts': 5,
+          'num_experts_per_tok': 2, 'num_shared_experts': 2, 'moe_intermediate_size': 4, 'route_scale': 2.5, 'mup_enabled': True,
+          'score_func': 'sigmoid', 'route_norm': True, 'n_group': 1, 'topk_group': 1},
+         {**{n: s for n, s in shapes.items() if '.mlp.' not in n}, **head, **qk, **afmoe, **dense_of(range(2)),
+          **experts_of(range(2, 6), 5, 2)},
+         {'layout': 'sandwich-depth', 'pos': 'interleaved', 'pattern': 'llg', 'window': '5', 'experts': '5', 'experts-active': '2',
+          'experts-shared': '2', 'expert-mult': '0.5', 'dense-layers': '2', 'route-scale': '2.5', 'attn-gate': 'on', 'qk-norm': 'on'}),
+        ({'model_type': 'afmoe', 'global_attn_every_n_layers': 4, 'sliding_window': 5, 'num_dense_layers': 0, 'num_experts': 3,
+          'num_experts_per_tok': 1, 'num_shared_experts': 0, 'moe_intermediate_size': 4, 'route_scale': 1.0, 'mup_enabled': False},
+         {**{n: s for n, s in shapes.items() if '.mlp.' not in n}, **head, **qk, **afmoe, **experts_of(range(6), 3, 0)},
+         {'experts': '3', 'experts-shared': '0', 'dense-layers': '0', 'embed-scale': '1', 'pattern': 'lllg'}),
     ]
     for i, (keys, wanted, options) in enumerate(cases):
         config = {**sizes, **keys}
         f = folder(f'keys{i}', config, tensors_of(config, wanted))
-        run('--model', f, *short, '--probes', 'rms', '--out', f + '.out')
+        p = run('--model', f, *short, '--dtype', 'fp64', '--probes', 'rms', '--dump', f + '.dump', '--out', f + '.out')
         got = {o: option(f + '.out', o) for o in options}
         assert got == options, f'{keys}: {got}'
+        plain = Decoder(config, {n: (s, floats(r)) for n, (d, s, r) in read(f + '/model.safetensors').items()})
+        want = [x for line in lines for x in plain.loss(line)]
+        nll = struct.unpack(f'<{len(want)}d', read(f + '.dump')['nll'][2])
+        assert max(abs(a - b) for a, b in zip(nll, want)) < 1e-11, f'{keys}: {nll} {want}'
 
 
 def nested_gemma_is_read():
     config = {**sizes, 'model_type': 'gemma3_text', 'sliding_window': 4}
     t = tensors_of(config, {**shapes, **qk, **gemma})
-    want = dump(folder('flat', config, t), 'zipf', *short[2:])
+    want = dump(folder('flat', config, t), short[1])
     for i, body in enumerate(('language_model.model.', 'model.language_model.')):
         named = {n.replace('model.', body, 1): x for n, x in t.items()}
-        got = dump(folder(f'nested{i}', {'model_type': 'gemma3', 'text_config': config}, named), 'zipf', *short[2:])
+        got = dump(folder(f'nested{i}', {'model_type': 'gemma3', 'text_config': config}, named), short[1])
         assert {n.replace(body, 'model.', 1): x for n, x in got.items()} == want
 
 
@@ -408,7 +448,7 @@ def what_no_checkpoint_can_say():
 
 for test in (tiny_models_have_the_known_values, gains_of_the_other_form_are_told, shards_are_one_checkpoint, every_dtype_is_read,
              weights_that_come_and_go_are_the_same, a_checkpoint_is_part_of_the_name, training_goes_on_from_a_checkpoint,
-             keys_become_options, nested_gemma_is_read, what_config_says_is_refused, what_tensors_say_is_refused, buffers_are_left,
+             keys_become_options_and_the_function_is_theirs, nested_gemma_is_read, what_config_says_is_refused, what_tensors_say_is_refused, buffers_are_left,
              broken_folders_are_refused, options_of_the_user, export_and_back, what_no_checkpoint_can_say):
     check(test)
 assert not os.path.exists('never')
