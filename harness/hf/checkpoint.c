@@ -276,7 +276,17 @@ const struct nh_shape *nh_hf_shape(const struct nh_hf *hf, const char *name)
 
 struct nh_piece *nh_hf_pieces(const struct nh_hf *hf, const struct nh_config *config, const struct nh_param *param, size_t *n)
 {
-    return nh_arch_pieces(hf->arch, hf->prefix, config, param, n);
+    struct nh_piece *pieces = nh_arch_pieces(hf->arch, hf->prefix, config, param, n), *stacked;
+    size_t n_stacked;
+    if (!*n || find(hf, pieces->name) || !(stacked = nh_arch_stacked(hf->arch, hf->prefix, config, param, &n_stacked)))
+        return pieces;
+    if (find(hf, stacked->name)) {
+        free(pieces);
+        *n = n_stacked;
+        return stacked;
+    }
+    free(stacked);
+    return pieces;
 }
 
 /* ---- which tensor is which parameter ---- */
@@ -292,6 +302,8 @@ static int check_shape(const struct nh_hf *hf, const struct nh_param *p, const s
     struct nh_shape want = {.rank = piece->rows ? 2 : 1, .dims = {piece->rows ? piece->rows : piece->cols, piece->cols}};
     if (piece->transposed)
         want.dims[0] = piece->cols, want.dims[1] = piece->rows;
+    if (piece->stack)
+        want = (struct nh_shape){.rank = 3, .dims = {piece->stack, piece->rows / piece->stack, piece->cols}};
     bool fits = t->shape.rank == want.rank;
     for (int d = 0; fits && d < want.rank; d++)
         fits = t->shape.dims[d] == want.dims[d] || (is_positions(p) && d == 0 && t->shape.dims[d] > want.dims[d]);
