@@ -86,7 +86,8 @@ struct nh_arch {
     const struct nh_arch_key *keys;  /**< closed by a NULL kind */
     const struct nh_arch_tensor *tensors;  /**< closed by a NULL param */
     const struct nh_arch_prefix *prefixes; /**< in the order in which they are tried; closed by a NULL body */
-    const char *const *unread; /**< ends of names of tensors that take no part: masks, tables; closed by NULL */
+    const char *const *unread; /**< tensors that take no part: the ends of their names or, with a dot at the end, a part of these;
+                                    closed by NULL */
     const char *const *open;   /**< options that neither config.json nor tensors tell, so that they stay the user's */
 };
 

@@ -296,6 +296,7 @@ def nested_gemma_is_read():
     want = dump(folder('flat', config, t), short[1])
     for i, body in enumerate(('language_model.model.', 'model.language_model.')):
         named = {n.replace('model.', body, 1): x for n, x in t.items()}
+        named['vision_tower.patch.weight'] = ['F32', [1], bytes(4)]
         got = dump(folder(f'nested{i}', {'model_type': 'gemma3', 'text_config': config}, named), short[1])
         assert {n.replace(body, 'model.', 1): x for n, x in got.items()} == want
 
@@ -318,7 +319,8 @@ def what_config_says_is_refused():
     changed_config("partial_rotary_factor", partial_rotary_factor=0.5)
     changed_config("tie_word_embeddings must be true or false", tie_word_embeddings='yes')
     changed_config("quantization_config", quantization_config={'bits': 4})
-    changed_config("'config/config.json' makes the option --depth '5000'", num_hidden_layers=5000)
+    changed_config("'config/config.json' is no model of the program's, as options: --depth '5000'", num_hidden_layers=5000)
+    changed_config("--kv-heads 3 does not divide --heads 4", num_key_value_heads=3)
     changed_config("the tensor 'model.layers.4.input_layernorm.weight' is missing", num_hidden_layers=5)
     changed_config("model.layers.3.input_layernorm.weight' is no part of the model", num_hidden_layers=3)
     changed_config("has the shape [128, 32], but config.json makes it [127, 32]", vocab_size=127)
