@@ -5,6 +5,7 @@
 #define NH_ARCH_H
 
 #include "harness/core/graph.h"
+#include "harness/io/safetensors.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -104,6 +105,13 @@ struct nh_piece {
     size_t rows, cols; /**< of the parameter's side; rows = 0: a tensor of one dimension */
     bool transposed;
 };
+
+/** The shape of its tensor, and where in it number i of the piece stands. */
+struct nh_shape nh_piece_shape(const struct nh_piece *p);
+static inline size_t nh_piece_place(const struct nh_piece *p, size_t i)
+{
+    return p->transposed ? i % p->cols * p->rows + i / p->cols : i;
+}
 
 /** The tensors of a parameter, to be freed; none (and *n = 0) where the architecture has none, or arch is NULL. */
 struct nh_piece *nh_arch_pieces(const struct nh_arch *arch, const struct nh_arch_prefix *prefix, const struct nh_config *config,

@@ -289,9 +289,7 @@ static bool is_positions(const struct nh_param *p)
 /** A table of positions may be longer than the sequences; else the shape must be the piece's. */
 static int check_shape(const struct nh_hf *hf, const struct nh_param *p, const struct nh_piece *piece, const struct nh_tensor *t)
 {
-    struct nh_shape want = {.rank = piece->rows ? 2 : 1, .dims = {piece->rows ? piece->rows : piece->cols, piece->cols}};
-    if (piece->transposed)
-        want.dims[0] = piece->cols, want.dims[1] = piece->rows;
+    const struct nh_shape want = nh_piece_shape(piece);
     bool fits = t->shape.rank == want.rank;
     for (int d = 0; fits && d < want.rank; d++)
         fits = t->shape.dims[d] == want.dims[d] || (is_positions(p) && d == 0 && t->shape.dims[d] > want.dims[d]);

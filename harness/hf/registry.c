@@ -54,6 +54,13 @@ static void tensor_name(char name[112], const char *prefix, const char *pattern,
                  expert, at[1] + 2);
 }
 
+struct nh_shape nh_piece_shape(const struct nh_piece *p)
+{
+    if (!p->rows)
+        return (struct nh_shape){1, {p->cols}};
+    return p->transposed ? (struct nh_shape){2, {p->cols, p->rows}} : (struct nh_shape){2, {p->rows, p->cols}};
+}
+
 struct nh_piece *nh_arch_pieces(const struct nh_arch *arch, const struct nh_arch_prefix *prefix, const struct nh_config *config,
                                 const struct nh_param *param, size_t *n)
 {
