@@ -11,13 +11,15 @@
 # Set: direction=fwd (fwd, bwd, wgrad, all: where the file has directions)
 # Set: stream=0 (0, 1, all: where the file has streams)
 # Set: step=last (last, all, or the number of a training step; with x=step all)
+# Set: smooth=1 (each value the mean of the last so many points of its own run, over an x such as step; 1: as it is)
 # Set: log=auto (no, x, y, xy; auto: where values are positive, span a factor of 100 and are not bits)
 # Set: style=auto (mean: of runs with equal x, with their range; points: every row; auto: points where x is measured)
 load 'plots/style.gp'
 only(name, value) = value eq 'all' ? '' : name . ' ' . value . ' '
-if (!series(set_x, set_y, set_by, set_step, sprintf("-v unique=yes -v style='%s' -v final=%s -v where='%s'", set_style, \
-        set_sublayer eq 'all' && set_file eq 'layers' ? 'apart' : 'kept', only('layer', set_layer) . only('sublayer', set_sublayer) . \
-        only('site', set_site) . only('direction', set_direction) . only('stream', set_stream)))) {
+if (!series(set_x, set_y, set_by, set_step, sprintf("-v unique=yes -v smooth=%s -v style='%s' -v final=%s -v where='%s'", \
+        set_smooth, set_style, set_sublayer eq 'all' && set_file eq 'layers' ? 'apart' : 'kept', \
+        only('layer', set_layer) . only('sublayer', set_sublayer) . only('site', set_site) . only('direction', set_direction) . \
+        only('stream', set_stream)))) {
     exit status 1
 }
 load 'series.gp'
@@ -49,7 +51,8 @@ told(name, value) = value eq 'all' ? '' : ', ' . name . ' ' . value
 set title set_y . ' by ' . set_x . told('layer', set_layer) . told('sublayer', set_sublayer) . told('site', set_site) . \
     (set_file eq 'sites' ? told('direction', set_direction) : '') . (set_stream eq '0' ? '' : told('stream', set_stream)) . "\n" . about
 set xlabel set_x eq 'position' ? 'layer l (after attention at l − ½, after the FFN at l)' : set_x
-set ylabel set_y
+set ylabel set_y . (set_smooth eq '1' ? '' : \
+    sprintf(' (mean of the last %s %s)', set_smooth, set_file eq 'steps' && set_x eq 'step' ? 'steps' : 'points'))
 
 k = 1
 panel = 1

@@ -10,6 +10,7 @@
 #   final=apart            the final row is no part of a line; with x=position it never is
 #   spread=TEXT            stands in the title behind `N seeds`, in place of `mean and range of` before it
 #   unique=yes             rows of one run at one x are refused
+#   smooth=N               each finite value of a run becomes the mean of its last N, fewer behind its start, a nan or an inf
 #
 # A series is one value of the `by` columns (`auto`: layout, if there is such a column) and of what else differs between runs
 # (see runs.awk); what is left, seeds, is averaged. A mean exists only where all its values are finite: a run that has diverged
@@ -52,8 +53,19 @@ function wanted(r,    i) {
     return 1
 }
 
+# Takes v as the next value of a line of one run; the mean of the last `smooth` of them.
+function smoothed(line, v,    i, m, total) {
+    past[line, ++lasting[line] % smooth] = v
+    m = lasting[line] < smooth ? lasting[line] : smooth
+    for (i = 0; i < m; i++)
+        total += past[line, (lasting[line] - i) % smooth]
+    return total / m
+}
+
 BEGIN {
     file = ARGV[1]
+    if (smooth != "" && smooth !~ /^[1-9][0-9]*$/)
+        fail("smooth=" smooth ": a whole number of points, 1 or more")
     ny = split(y, want, /[ ,]+/)
     n_where = split(where, where_)
     optional = "^(stream|direction)$"
@@ -110,6 +122,8 @@ BEGIN {
     tell_apart(x)
     choose_depth(depth == "" ? "all" : depth)
     by_run = of(run[1], x) != "" && x != "seed"
+    if (smooth > 1 && of(run[1], x) != "")
+        fail("smooth=" smooth " needs an x of many points a run, such as step; " x " is the same in all of a run")
 
     # Pass 2: sums.
     csv_header(file)
@@ -173,6 +187,9 @@ BEGIN {
         if (unique != "" && !points_only && ((s, q, p, r) in taken))
             fail("run " (r ~ SUBSEP ? "of layout " of(r, "layout") : r) " has more than one row at " x " " p \
                 "; choose with --set layer=, sublayer=, site= or direction=, or add a column to --set by=")
+        if (smooth > 1 && (s, q, r) in last_x && p <= last_x[s, q, r])
+            fail("smooth=" smooth " needs the rows of each run in the order of " x ", but " last_x[s, q, r] " is followed by " p)
+        last_x[s, q, r] = p
         if (!((s, q, p, r) in taken)) {
             taken[s, q, p, r] = 1
             if (++runs_at[s, q, p] > n_runs)
@@ -216,9 +233,10 @@ BEGIN {
                     stop[s, q] = p
                     stop_kind[s, q] = k
                 }
+                lasting[s, q, r, i] = 0
                 continue
             }
-            v += 0
+            v = smooth > 1 ? smoothed(s SUBSEP q SUBSEP r SUBSEP i, v + 0) : v + 0
             if (i == 1 && v <= 0 && (!((s, q) in zero) || p < zero[s, q])) {
                 zero[s, q] = p
                 zero_kind[s, q] = v < 0 ? "negative" : "0"
@@ -287,6 +305,12 @@ BEGIN {
         sort(list, values[i])
         for (j = 1; j <= values[i]; j++)
             order[i, list[j]] = j
+        # Is the first key that differs one of numbers?
+        if (values[i] > 1 && numbers == "") {
+            numbers = 1
+            for (j = 1; j <= values[i]; j++)
+                numbers = numbers && kind(list[j]) == "finite"
+        }
     }
 
     out = "series.gp"
@@ -351,6 +375,7 @@ BEGIN {
     }
     for (i = 1; i <= m; i++)
         variant_of[list[i]] = i
+    print "by_number = " numbers + 0 >out
     print "array sorted[n]" >out
     for (i = 1; i <= n; i++) {
         for (j = i - 1; j >= 1 && after(names(series[list[j]]), names(series[i])); j--)

@@ -276,7 +276,17 @@ const struct nh_shape *nh_hf_shape(const struct nh_hf *hf, const char *name)
 
 struct nh_piece *nh_hf_pieces(const struct nh_hf *hf, const struct nh_config *config, const struct nh_param *param, size_t *n)
 {
-    return nh_arch_pieces(hf->arch, hf->prefix, config, param, n);
+    struct nh_piece *pieces = nh_arch_pieces(hf->arch, hf->prefix, config, param, n), *stacked;
+    size_t n_stacked;
+    if (!*n || find(hf, pieces->name) || !(stacked = nh_arch_stacked(hf->arch, hf->prefix, config, param, &n_stacked)))
+        return pieces;
+    if (find(hf, stacked->name)) {
+        free(pieces);
+        *n = n_stacked;
+        return stacked;
+    }
+    free(stacked);
+    return pieces;
 }
 
 /* ---- which tensor is which parameter ---- */

@@ -48,7 +48,7 @@ const struct nh_arch nh_arch_gemma3 = {
     .fixed = NH_SETTINGS(GEMMA, {"qk-norm", "on"}),
     .recipe = NH_SETTINGS(RECIPE, {"pattern", "lllllg"}, {"window", "1024"}, {"theta", "1000000"}, {"theta-local", "10000"}),
     .keys = NH_KEYS(NH_KEYS_SIZES_OR("8", "4", "262208"), KEYS, {NULL, "theta", &nh_key_theta, "1000000", NULL, NULL},
-                    {NULL, "pattern", &nh_key_layers, NULL, NULL, NH_SETTINGS({"sliding_window_pattern", "6"})},
+                    {NULL, "pattern", &nh_key_layers, NULL, NULL, NH_SETTINGS({"sliding_window_pattern|_sliding_window_pattern", "6"})},
                     {"sliding_window", "window", &nh_key_window, "4096", "all", NULL},
                     {NULL, "theta-local", &nh_key_theta_local, "10000", NULL, NULL},
                     {NULL, "rope-scaling", &nh_key_scaling_global, NULL, NULL, NULL},

@@ -43,6 +43,8 @@ const struct nh_arch nh_arch_trinity = {
                           {"ffn.shared.in", "layers.%d.mlp.shared_experts.gate_proj.weight", NH_SLICE_GATE, false},
                           {"ffn.shared.in", "layers.%d.mlp.shared_experts.up_proj.weight", NH_SLICE_UP, false},
                           {"ffn.shared.out", "layers.%d.mlp.shared_experts.down_proj.weight", NH_WHOLE, false}),
+    .stacked = NH_TENSORS({"ffn.experts.in", "layers.%d.mlp.experts.gate_up_proj", NH_WHOLE, false},
+                          {"ffn.experts.out", "layers.%d.mlp.experts.down_proj", NH_WHOLE, false}),
     .prefixes = NH_PREFIX_MODEL,
     .unread = NH_UNREAD_ROPE,
     .open = NH_WORDS("gain-form"),

@@ -167,7 +167,7 @@ real_runs() {
     compare real --by width --by seed --csv || return
     local rms bits
     rms=$(awk -F, '$10 == 2 && $11 == "ffn" { print $13 }' "real/$(cell seed 1)/layers.csv")
-    bits=$(awk -F, '$13 == "fwd" { print $NF }' "real/$(cell seed 1)/sites.csv" | sort -g | head -n 1)
+    bits=$(awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i } $13 == "fwd" { print $at["headroom_bits"] }' "real/$(cell seed 1)/sites.csv" | sort -g | head -n 1)
     cells 1 width=16 n=1 ok=1 "final_rms=$rms" headroom_site=residual "headroom_bits=$bits"
 }
 check 'runs of this program' real_runs

@@ -329,6 +329,28 @@ def keys_become_options_and_the_function_is_theirs():
         assert max(abs(a - b) for a, b in zip(nll, want)) < 1e-11, f'{keys}: {nll} {want}'
 
 
+def stacked_experts_are_the_same():
+    """Newer files hold all experts of a matrix in one tensor of three dimensions."""
+    config = {**sizes, 'model_type': 'afmoe', 'num_dense_layers': 4, 'num_experts': 3, 'num_experts_per_tok': 2, 'num_shared_experts': 1,
+              'moe_intermediate_size': 4, 'sliding_window': 5}
+    t = tensors_of(config, {**{n: s for n, s in shapes.items() if '.mlp.' not in n}, **head, **qk, **afmoe, **dense_of(range(4)),
+                            **experts_of(range(4, 6), 3, 1)})
+    want = dump(folder('apart', config, t), short[1])
+    def stack(x, grad=''):
+        out = {n: v for n, v in x.items() if '.mlp.experts.' not in n}
+        for at in [f'{grad}model.layers.{i}.mlp.experts.' for i in (4, 5)]:
+            one = lambda e, who: x[f'{at}{e}.{who}_proj.weight']
+            kind = one(0, 'up')[0]
+            out[at + 'gate_up_proj'] = [kind, [3, 8, 8], b''.join(one(e, w)[2] for e in range(3) for w in ('gate', 'up'))]
+            out[at + 'down_proj'] = [kind, [3, 8, 4], b''.join(one(e, 'down')[2] for e in range(3))]
+        return out
+    got = dump(folder('stacked', config, stack(t)), short[1])
+    assert got == stack(want, 'grad.')
+    t = stack(t)
+    t['model.layers.5.mlp.experts.down_proj'][1] = [3, 4, 8]
+    refused(1, 'shape [3, 4, 8], but config.json makes it [3, 8, 4]', '--model', folder('turned', config, t), *short, '--out', 'never')
+
+
 def nested_gemma_is_read():
     config = {**sizes, 'model_type': 'gemma3_text', 'sliding_window': 4}
     t = tensors_of(config, {**shapes, **qk, **gemma})
@@ -490,8 +512,8 @@ def what_no_checkpoint_can_say():
 for test in (tiny_models_have_the_known_values, gains_of_the_other_form_are_told, rows_that_add_up_leave_fp16_at_the_last_add,
              the_factor_of_the_embedding_is_rounded, shards_are_one_checkpoint, every_dtype_is_read,
              weights_that_come_and_go_are_the_same, a_checkpoint_is_part_of_the_name, training_goes_on_from_a_checkpoint,
-             keys_become_options_and_the_function_is_theirs, nested_gemma_is_read, what_config_says_is_refused, what_tensors_say_is_refused, buffers_are_left,
-             broken_folders_are_refused, options_of_the_user, export_and_back, what_no_checkpoint_can_say):
+             keys_become_options_and_the_function_is_theirs, stacked_experts_are_the_same, nested_gemma_is_read,
+             what_config_says_is_refused, what_tensors_say_is_refused, buffers_are_left, broken_folders_are_refused, options_of_the_user, export_and_back, what_no_checkpoint_can_say):
     check(test)
 assert not os.path.exists('never')
 print(f'1..{done}')

@@ -269,6 +269,39 @@ says rate.svg 'lr 0.1, pre' 'lr 0.1, sandwich'
 printf '%s\n' run,layout,seed,step,loss 1,pre,0,0,4 2,pre,1,0,3 2,pre,1,1,2 >shorter.csv
 awk -f "$root/plots/csv.awk" -f "$root/plots/runs.awk" -f "$root/plots/series.awk" -v x=step -v y=loss -v by=layout shorter.csv
 grep -qx '1 NaN 2 2' series.dat || die "behind the end of a run there is a mean: $(cat series.dat)"
+# A legend of numbers has their order, one of words that of the ends.
+printf '%s\n' run,depth,step,loss 1,8,0,2 1,8,1,3 2,64,0,2 2,64,1,nan 3,128,0,2 3,128,1,5 >numbers.csv
+plot curve numbers.csv --set x=step --set y=loss --set by=depth -o legend.svg
+[ "$(grep -o '<text>L [0-9]*<' legend.svg | tr -dc '0-9\n' | xargs)" = '8 64 128' ] || die "a legend of numbers is out of order"
+sed '1s/depth/layout/; s/,8,/,low,/; s/,64,/,middle,/; s/,128,/,high,/' numbers.csv >words.csv
+plot curve words.csv --set x=step --set y=loss -o legend.svg
+[ "$(grep -oE '<text>(low|middle|high)<' legend.svg | sed 's/<text>//; s/<//' | xargs)" = 'middle high low' ] ||
+    die "a legend of words is out of order"
+
+# Means of the last three points of each run, before those of the seeds; nan, inf and zero are none of them.
+printf '%s\n' run,layout,seed,step,loss 1,pre,0,0,4 1,pre,0,1,2 1,pre,0,2,0 1,pre,0,3,1 1,pre,0,4,nan 1,pre,0,5,8 1,pre,0,6,6 \
+    2,pre,1,0,2 2,pre,1,1,2 2,pre,1,2,2 2,pre,1,3,5 2,pre,1,4,2 2,pre,1,5,-inf 2,pre,1,6,2 >noisy.csv
+awk -f "$root/plots/csv.awk" -f "$root/plots/runs.awk" -f "$root/plots/series.awk" -v x=step -v y=loss -v by=layout -v smooth=3 noisy.csv
+printf '%s\n' '0 3 2 4' '1 2.5 2 3' '2 2 2 2' '3 2 1 3' '4 NaN 3 3' '5 NaN 8 8' '6 4.5 2 7' '' '' >want
+cmp want series.dat || die "means of three points: $(cat series.dat)"
+steps=(--set file=steps --set x=step --set y=loss)
+plot curve noisy.csv "${steps[@]}" --set smooth=3 -o smooth.svg
+says smooth.svg 'loss (mean of the last 3 steps)' 'pre: nan'
+plot curve noisy.csv --set x=step --set y=loss --set smooth=3 -o smooth.svg
+says smooth.svg 'loss (mean of the last 3 points)'
+plot curve noisy.csv "${steps[@]}" -o rough.svg
+plot curve noisy.csv "${steps[@]}" --set smooth=1 -o smooth.svg
+cmp rough.svg smooth.svg || die "means of one point are not the points"
+for wrong in 0 -3 2.5 many; do
+    refuses 1 "smooth=$wrong: a whole number of points, 1 or more" curve noisy.csv "${steps[@]}" --set smooth=$wrong -o x.svg
+done
+refuses 1 'smooth=3 needs an x of many points a run, such as step; seed is the same in all of a run' \
+    curve noisy.csv "${steps[@]}" --set x=seed --set smooth=3 -o x.svg
+{ sed -n 1p noisy.csv && sed 1d noisy.csv | tac; } >backwards.csv
+refuses 1 'smooth=3 needs the rows of each run in the order of step, but 6 is followed by 5' \
+    curve backwards.csv "${steps[@]}" --set smooth=3 -o x.svg
+refuses 2 'no setting "smooth=3"' growth "$data/layers.csv" --set smooth=3 -o x.svg
+
 refuses 1 'more than one row at layer 1; choose with --set' curve "$data/layers.csv" --set x=layer
 refuses 1 'no column nothing' curve "$data/layers.csv" --set y=nothing
 refuses 1 'no column nothing' curve "$data/layers.csv" --set by=layout,nothing
