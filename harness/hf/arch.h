@@ -5,6 +5,7 @@
 #define NH_ARCH_H
 
 #include "harness/core/graph.h"
+#include "harness/io/safetensors.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -87,7 +88,8 @@ struct nh_arch {
     const struct nh_arch_tensor *tensors;  /**< closed by a NULL param */
     const struct nh_arch_tensor *stacked;  /**< those that newer files have instead: one tensor of three dimensions, all experts; or NULL */
     const struct nh_arch_prefix *prefixes; /**< in the order in which they are tried; closed by a NULL body */
-    const char *const *unread; /**< ends of names of tensors that take no part: masks, tables; closed by NULL */
+    const char *const *unread; /**< tensors that take no part: the ends of their names or, with a dot at the end, a part of these;
+                                    closed by NULL */
     const char *const *open;   /**< options that neither config.json nor tensors tell, so that they stay the user's */
 };
 
@@ -106,7 +108,15 @@ struct nh_piece {
     bool transposed;
 };
 
-/** The tensors of a parameter, of `arch->tensors` or of `arch->stacked`, to be freed; none (and *n = 0) where the architecture has none, or arch is NULL. */
+/** The shape of its tensor, and where in it number i of the piece stands. */
+struct nh_shape nh_piece_shape(const struct nh_piece *p);
+static inline size_t nh_piece_place(const struct nh_piece *p, size_t i)
+{
+    return p->transposed ? i % p->cols * p->rows + i / p->cols : i;
+}
+
+/** The tensors of a parameter, of `arch->tensors` or of `arch->stacked`, to be freed; none (and *n = 0) where the architecture has
+ *  none, or arch is NULL. */
 struct nh_piece *nh_arch_pieces(const struct nh_arch *arch, const struct nh_arch_prefix *prefix, const struct nh_config *config,
                                 const struct nh_param *param, size_t *n);
 struct nh_piece *nh_arch_stacked(const struct nh_arch *arch, const struct nh_arch_prefix *prefix, const struct nh_config *config,

@@ -299,11 +299,7 @@ static bool is_positions(const struct nh_param *p)
 /** A table of positions may be longer than the sequences; else the shape must be the piece's. */
 static int check_shape(const struct nh_hf *hf, const struct nh_param *p, const struct nh_piece *piece, const struct nh_tensor *t)
 {
-    struct nh_shape want = {.rank = piece->rows ? 2 : 1, .dims = {piece->rows ? piece->rows : piece->cols, piece->cols}};
-    if (piece->transposed)
-        want.dims[0] = piece->cols, want.dims[1] = piece->rows;
-    if (piece->stack)
-        want = (struct nh_shape){.rank = 3, .dims = {piece->stack, piece->rows / piece->stack, piece->cols}};
+    const struct nh_shape want = nh_piece_shape(piece);
     bool fits = t->shape.rank == want.rank;
     for (int d = 0; fits && d < want.rank; d++)
         fits = t->shape.dims[d] == want.dims[d] || (is_positions(p) && d == 0 && t->shape.dims[d] > want.dims[d]);
@@ -354,10 +350,11 @@ static int bound_by_name(const void *a, const void *b)
     return strcmp(((const struct bound *)a)->name, ((const struct bound *)b)->name);
 }
 
-static bool ends_with(const char *name, const char *end)
+/** The end of a name, or where it ends in a dot any part of it. */
+static bool fits(const char *name, const char *pattern)
 {
-    const size_t n = strlen(name), m = strlen(end);
-    return n >= m && strcmp(name + n - m, end) == 0;
+    const size_t n = strlen(name), m = strlen(pattern);
+    return pattern[m - 1] == '.' ? strstr(name, pattern) != NULL : n >= m && strcmp(name + n - m, pattern) == 0;
 }
 
 /** Every tensor is read, or is one of those that take no part, or a head beside a tied one. */
@@ -371,7 +368,7 @@ static int check_unread(const struct nh_hf *hf, const struct nh_config *config, 
         const char *name = hf->entries[i].tensor->name;
         bool left = hf->entries[i].read;
         for (const char *const *u = hf->arch->unread; u && *u && !left; u++)
-            left = ends_with(name, *u);
+            left = fits(name, *u);
         if (!left && n && config->tie && strcmp(name, piece->name) == 0) {
             fprintf(notes, "harness: %s is left unread, as config.json ties the head to the embedding\n", name);
             left = true;

@@ -5,7 +5,6 @@
 #define NH_HF_CHECKPOINT_H
 
 #include "harness/hf/arch.h"
-#include "harness/io/safetensors.h"
 
 #include <stdint.h>
 #include <stdio.h>

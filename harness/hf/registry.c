@@ -54,6 +54,15 @@ static void tensor_name(char name[112], const char *prefix, const char *pattern,
                  expert, at[1] + 2);
 }
 
+struct nh_shape nh_piece_shape(const struct nh_piece *p)
+{
+    if (!p->rows)
+        return (struct nh_shape){1, {p->cols}};
+    if (p->stack)
+        return (struct nh_shape){3, {p->stack, p->rows / p->stack, p->cols}};
+    return p->transposed ? (struct nh_shape){2, {p->cols, p->rows}} : (struct nh_shape){2, {p->rows, p->cols}};
+}
+
 static struct nh_piece *pieces_of(const struct nh_arch_tensor *t, const struct nh_arch_prefix *prefix, const struct nh_config *config,
                                   const struct nh_param *param, size_t *n)
 {

@@ -131,6 +131,45 @@ def gains_of_the_other_form_are_told():
     assert abs(json.load(open('zero2/run.json'))['loss'] - 2.484296633) < 1e-6
 
 
+def constant(shape, x):
+    return ['F32', shape, struct.pack('<f', x) * math.prod(shape)]
+
+
+def rows_that_add_up_leave_fp16_at_the_last_add():
+    # every branch adds a row of 1024 to a stream that starts at 0: 63 adds give 64512, 64 give 65536
+    for depth, overflows in ((31, 0), (32, 64)):
+        t = {'word_embeddings.weight': constant([8, 8], 0), 'transformer.position_embeddings.weight': constant([8, 8], 0),
+             'transformer.final_layernorm.weight': constant([8], 1), 'transformer.final_layernorm.bias': constant([8], 0)}
+        for at in [f'transformer.layers.{i}.' for i in range(depth)]:
+            for name, gain, bias in (('input', 1, 0), ('post_attention', 1, 0), ('third', 0, 1024), ('fourth', 0, 1024)):
+                t[f'{at}{name}_layernorm.weight'], t[f'{at}{name}_layernorm.bias'] = constant([8], gain), constant([8], bias)
+            for name, n, m in (('attention.query_key_value', 24, 8), ('attention.dense', 8, 8), ('mlp.dense_h_to_4h', 32, 8),
+                               ('mlp.dense_4h_to_h', 8, 32)):
+                t[f'{at}{name}.weight'], t[f'{at}{name}.bias'] = constant([n, m], 0.1), constant([n], 0)
+        f = folder(f'rows{depth}', {'model_type': 'cogview', 'num_layers': depth, 'hidden_size': 8, 'num_attention_heads': 2,
+                                    'vocab_size': 8, 'max_sequence_length': 8}, t)
+        for dtype, n in (('fp16', overflows), ('bf16', 0)):
+            run('--model', f, '--ln-relax=off', '--data', 'tokens:eight.txt', '--dtype', dtype, '--probes', 'rms,overflow', '--out', 'add', '--force')
+            first = json.load(open('add/run.json'))['first_forward']
+            assert sum(int(r['overflow']) for r in rows('add/layers.csv')) == n
+            assert (first and (first['layer'], first['sublayer'], first['site'], first['value'])) == (n and (32, 'ffn', 'residual', 65536) or None)
+
+
+def the_factor_of_the_embedding_is_rounded():
+    d = 3072  # sqrt is 55.42562584
+    at = 'model.layers.0.'
+    t = {'model.embed_tokens.weight': constant([8, d], 1), 'model.norm.weight': constant([d], 1),
+         at + 'input_layernorm.weight': constant([d], 1), at + 'post_attention_layernorm.weight': constant([d], 1),
+         at + 'self_attn.o_proj.weight': constant([d, 2], 0.01), at + 'mlp.down_proj.weight': constant([d, 2], 0.01)}
+    for name in ('self_attn.q_proj', 'self_attn.k_proj', 'self_attn.v_proj', 'mlp.gate_proj', 'mlp.up_proj'):
+        t[f'{at}{name}.weight'] = constant([2, d], 0.01)
+    f = folder('factor', {'vocab_size': 8, 'hidden_size': d, 'intermediate_size': 2, 'num_hidden_layers': 1, 'num_attention_heads': 1,
+                          'head_dim': 2}, t)
+    for dtype, want in (('bf16', 55.5), ('fp16', 55.4375), ('fp32', 55.42562484741211)):
+        run('--model', f, '--embed-scale', 'sqrt', '--data', 'tokens:eight.txt', '--dtype', dtype, '--probes', 'rms', '--out', 'scaled', '--force')
+        assert abs(float(rows('scaled/layers.csv')[0]['rms']) - want) < 1e-6
+
+
 def shards_are_one_checkpoint():
     f = folder('whole', llama_config, llama)
     os.makedirs('shards', exist_ok=True)
@@ -318,6 +357,7 @@ def nested_gemma_is_read():
     want = dump(folder('flat', config, t), short[1])
     for i, body in enumerate(('language_model.model.', 'model.language_model.')):
         named = {n.replace('model.', body, 1): x for n, x in t.items()}
+        named['vision_tower.patch.weight'] = ['F32', [1], bytes(4)]
         got = dump(folder(f'nested{i}', {'model_type': 'gemma3', 'text_config': config}, named), short[1])
         assert {n.replace(body, 'model.', 1): x for n, x in got.items()} == want
 
@@ -340,7 +380,8 @@ def what_config_says_is_refused():
     changed_config("partial_rotary_factor", partial_rotary_factor=0.5)
     changed_config("tie_word_embeddings must be true or false", tie_word_embeddings='yes')
     changed_config("quantization_config", quantization_config={'bits': 4})
-    changed_config("'config/config.json' makes the option --depth '5000'", num_hidden_layers=5000)
+    changed_config("'config/config.json' is no model of the program's, as options: --depth '5000'", num_hidden_layers=5000)
+    changed_config("--kv-heads 3 does not divide --heads 4", num_key_value_heads=3)
     changed_config("the tensor 'model.layers.4.input_layernorm.weight' is missing", num_hidden_layers=5)
     changed_config("model.layers.3.input_layernorm.weight' is no part of the model", num_hidden_layers=3)
     changed_config("has the shape [128, 32], but config.json makes it [127, 32]", vocab_size=127)
@@ -468,7 +509,8 @@ def what_no_checkpoint_can_say():
     run('export', 'yes', '--arch', 'llama', '--force', *size)
 
 
-for test in (tiny_models_have_the_known_values, gains_of_the_other_form_are_told, shards_are_one_checkpoint, every_dtype_is_read,
+for test in (tiny_models_have_the_known_values, gains_of_the_other_form_are_told, rows_that_add_up_leave_fp16_at_the_last_add,
+             the_factor_of_the_embedding_is_rounded, shards_are_one_checkpoint, every_dtype_is_read,
              weights_that_come_and_go_are_the_same, a_checkpoint_is_part_of_the_name, training_goes_on_from_a_checkpoint,
              keys_become_options_and_the_function_is_theirs, stacked_experts_are_the_same, nested_gemma_is_read,
              what_config_says_is_refused, what_tensors_say_is_refused, buffers_are_left, broken_folders_are_refused, options_of_the_user, export_and_back, what_no_checkpoint_can_say):
