@@ -608,7 +608,7 @@ static bool nonfinite(const struct nh_exec *x, int first_rec, int end)
     int64_t bad = 0;
     for (int r = first_rec; r < end; r++) {
         const struct nh_rec *rec = &x->g->recs[r];
-        bad += x->bad_value[rec->out];
+        bad += x->bad_value[value_of(x, rec->out)->base];
         for (int i = 0; i < 3; i++)
             bad += rec->in[i] >= 0 ? x->bad_value[value_of(x, rec->in[i])->base] : 0;
     }

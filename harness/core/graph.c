@@ -64,6 +64,13 @@ struct nh_graph *nh_graph_new(const struct nh_config *config, int batch, int seq
     return g;
 }
 
+int nh_streamed_rows(int cols)
+{
+    enum { NUMBERS = 1 << 22, BLOCK = 512 };
+    int blocks = NUMBERS / cols / BLOCK;
+    return blocks > 1 ? blocks * BLOCK : BLOCK;
+}
+
 /** theta^(-2j/dim) (arXiv:2104.09864); stretched as in huggingface/transformers modeling_rope_utils.py, "linear" and "llama3". */
 double nh_rope_frequency(const struct nh_graph *g, int table, int j)
 {

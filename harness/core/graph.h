@@ -134,6 +134,9 @@ struct nh_site {
     enum nh_role weight_role; /**< of the parameter whose gradient is counted there */
 };
 
+/** Rows of a matrix of `cols` columns that a streamed pass holds at a time: 16 MB of float or 512 rows; whole blocks of the product. */
+int nh_streamed_rows(int cols);
+
 /** Token ids to a block of logits: losses are summed block by block, and a streamed head is made so. */
 enum { NH_VOCAB_BLOCK = 8192 };
 
