@@ -72,6 +72,7 @@ nh_val nh_put_linear(struct nh_builder *b, nh_val x, int weight, const char *bia
         int rows = out - row0 < step ? out - row0 : step;
         struct nh_rec *r = nh_graph_rec(b->g, NH_OP_LINEAR, rows < out ? nh_graph_view(b->g, y, row0, rows) : y);
         r->in[0] = x, r->par[0] = weight, r->par[1] = bias_param, r->u.linear.row0 = row0;
+        r->order -= row0 > 0; /* that of the first part */
     }
     return y;
 }

@@ -137,7 +137,7 @@ struct nh_rec *nh_graph_rec(struct nh_graph *g, enum nh_op op, nh_val out)
 {
     int r = PUSH(g->recs, g->n_recs);
     struct nh_rec *rec = &g->recs[r];
-    *rec = (struct nh_rec){.op = op, .in = {-1, -1, -1}, .out = out, .par = {-1, -1}};
+    *rec = (struct nh_rec){.op = op, .in = {-1, -1, -1}, .out = out, .par = {-1, -1}, .order = r ? rec[-1].order + 1 : 0};
     g->values[out].rec = r;
     return rec;
 }

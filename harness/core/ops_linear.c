@@ -34,14 +34,14 @@ static unsigned depends_fwd(const struct unit *u, size_t row, size_t col)
 {
     const struct nh_exec *x = u->x;
     const struct nh_rec *r = u->r;
-    size_t in = (size_t)value_of(x, r->in[0])->cols, at = col - (size_t)value_of(x, r->out)->col0; /* row of W that is there */
+    size_t in = (size_t)value_of(x, r->in[0])->cols, at = col - (size_t)r->u.linear.row0; /* row of W that is there */
     unsigned f = 0;
     if (x->bad_value[value_of(x, r->in[0])->base])
         f |= flags_of(row_ptr(x, r->in[0], (int)row), in, 1);
     if (x->bad_param[r->par[0]])
         f |= flags_of(weight_ptr(x, r->par[0]) + at * in, in, 1);
     if (r->par[1] >= 0)
-        f |= flags_of(weight_ptr(x, r->par[1]) + r->u.linear.row0 + at, 1, 1);
+        f |= flags_of(weight_ptr(x, r->par[1]) + col, 1, 1);
     return f;
 }
 
@@ -63,7 +63,8 @@ static void fwd(const struct unit *u)
                 y[(size_t)i * (size_t)out->ld + (size_t)j] += bias[j];
     }
     struct store s = NH_T(nh_output)(u, b.r0, b.r1, depends_fwd);
-    s.p = y, s.cols = (size_t)cols, s.col0 += (size_t)b.c0, s.product = true;
+    s.p = y, s.cols = (size_t)cols, s.product = true;
+    s.col0 = (size_t)(r->u.linear.row0 + b.c0), s.width = (size_t)x->g->params[r->par[0]].rows;
     NH_T(nh_store)(&s);
 }
 

@@ -15,7 +15,7 @@ struct bad {
 
 static void note_first(struct nh_first *f, const struct store *s, enum nh_offence kind, uint64_t index, double value)
 {
-    int n = s->u->x->g->n_recs, rec = (int)(s->u->r - s->u->x->g->recs);
+    int n = s->u->x->g->n_recs, rec = s->u->r->order;
     /* weights come first: they have the orders below the number of parameters */
     uint64_t order = (uint64_t)(s->direction == NH_FWD ? rec : n - rec) * 8 + (uint64_t)s->stage + (uint64_t)s->u->x->g->n_params;
     struct nh_first here = {kind, s->site, order, index, value};
