@@ -29,9 +29,15 @@ static bool heads_fit(const struct nh_config *c, int heads)
     return c->width % heads == 0 && (!rotates(c) || c->width / heads % 2 == 0);
 }
 
+/* Widths that counts of tensors, which are int, have room for. */
+enum { WIDEST = 1 << 22 };
+
 static int heads(const struct nh_options *o)
 {
     const struct nh_config *c = &o->config;
+    if (has_attention(c) && (long long)c->heads * c->head_dim > WIDEST)
+        return nh_fail(NH_USAGE, "--heads %d of --head-dim %d are wider together than %d values; take fewer or narrower ones", c->heads,
+                       c->head_dim, WIDEST);
     if (has_attention(c) && c->head_dim % 2 != 0 && rotates(c))
         return nh_fail(NH_USAGE, "--head-dim %d is odd, which rotation cannot pair; take an even one, or --pos nope", c->head_dim);
     if (!has_attention(c) || c->head_dim || heads_fit(c, c->heads))
@@ -107,15 +113,14 @@ static int ffn_only(const struct nh_options *o)
 /* The hidden width of one of n FFNs side by side. */
 static int hidden_fits(const char *option, double mult, int width, int n)
 {
-    enum { LARGEST = 1 << 22 };
     const double hidden = round(mult * width);
-    if (hidden >= 1 && hidden <= LARGEST / n)
+    if (hidden >= 1 && hidden <= WIDEST / n)
         return NH_OK;
     char mult_text[NH_NUMBER_SIZE], hidden_text[NH_NUMBER_SIZE];
     nh_number_real(mult_text, mult);
     nh_number_real(hidden_text, hidden);
     return nh_fail(NH_USAGE, "--%s %s at --width %d makes a hidden width of %s; it must be in 1..%d", option, mult_text, width,
-                   hidden_text, LARGEST / n);
+                   hidden_text, WIDEST / n);
 }
 
 static int hidden_width(const struct nh_options *o)

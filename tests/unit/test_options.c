@@ -344,6 +344,7 @@ static const struct {
     {{"--rope-scaling", "linear:2", "--pos", "nope"}, "--rope-scaling has no effect"},
     {{"--rope-scaling", "linear:2", "--pos", "interleaved"}, "--rope-scaling has no effect"},
     {{"--head-dim", "5"}, "--head-dim 5 is odd"},
+    {{"--head-dim", "65536", "--heads", "65536"}, "wider together"},
     {{"--attn-gate", "--branches", "ffn"}, "--attn-gate has no effect"},
     {{"--experts-active", "2"}, "--experts-active has no effect without experts"},
     {{"--experts", "4", "--experts-active", "5"}, "--experts-active 5 is more than"},
