@@ -9,6 +9,7 @@
 #include "harness/data/data.h"
 #include "layouts/layout.h"
 #include "probes/probe.h"
+#include "results/file.h"
 #include "results/number.h"
 
 #include <assert.h>
@@ -606,8 +607,7 @@ int nh_options_record(const struct nh_options *o, nh_option_visit *visit, void *
 
 static void mix(uint64_t *hash, const char *text)
 {
-    for (; *text; text++)
-        *hash = (*hash ^ (unsigned char)*text) * UINT64_C(0x100000001b3);
+    *hash = nh_digest(*hash, text, strlen(text));
 }
 
 static int mix_option(void *hash, const char *option, const char *value)
@@ -621,7 +621,7 @@ static int mix_option(void *hash, const char *option, const char *value)
 
 void nh_options_hash(const struct nh_options *o, const char *extra, char hash[9])
 {
-    uint64_t h = UINT64_C(0xcbf29ce484222325);
+    uint64_t h = NH_DIGEST_START;
     nh_options_record(o, mix_option, &h);
     mix(&h, extra ? extra : "");
     snprintf(hash, 9, "%08x", (unsigned)(h ^ h >> 32));

@@ -2,6 +2,7 @@
 #include "harness/hf/checkpoint.h"
 
 #include "harness/core/err.h"
+#include "results/file.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -501,28 +502,21 @@ int nh_hf_bind(struct nh_hf *hf, const struct nh_config *config, const struct nh
 
 /* ---- which checkpoint it is ---- */
 
-static uint64_t mix(uint64_t hash, const void *bytes, size_t n)
-{
-    for (const unsigned char *p = bytes, *end = p + n; p < end; p++)
-        hash = (hash ^ *p) * UINT64_C(0x100000001b3);
-    return hash;
-}
-
 uint64_t nh_hf_digest(const struct nh_hf *hf)
 {
     enum { SAMPLE = 1024, SAMPLES = 3 };
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    uint64_t hash = NH_DIGEST_START;
     char *text = json_dumps(hf->file, JSON_SORT_KEYS | JSON_COMPACT);
-    hash = text ? mix(hash, text, strlen(text)) : hash;
+    hash = text ? nh_digest(hash, text, strlen(text)) : hash;
     free(text);
     for (size_t i = 0; i < hf->n_entries; i++) {
         const struct nh_tensor *t = hf->entries[i].tensor;
         const size_t size = nh_tensor_bytes(t), part = size < SAMPLE ? size : SAMPLE;
-        hash = mix(hash, t->name, strlen(t->name) + 1);
-        hash = mix(hash, &t->type, sizeof t->type);
-        hash = mix(hash, t->shape.dims, (size_t)t->shape.rank * sizeof *t->shape.dims);
+        hash = nh_digest(hash, t->name, strlen(t->name) + 1);
+        hash = nh_digest(hash, &t->type, sizeof t->type);
+        hash = nh_digest(hash, t->shape.dims, (size_t)t->shape.rank * sizeof *t->shape.dims);
         for (size_t s = 0; s < SAMPLES; s++)
-            hash = mix(hash, t->bytes + (size - part) / (SAMPLES - 1) * s, part);
+            hash = nh_digest(hash, t->bytes + (size - part) / (SAMPLES - 1) * s, part);
     }
     return hash;
 }

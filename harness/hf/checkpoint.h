@@ -33,7 +33,7 @@ struct nh_piece *nh_hf_pieces(const struct nh_hf *hf, const struct nh_config *co
 /** The shape of a tensor in the file; NULL where there is none of this name. */
 const struct nh_shape *nh_hf_shape(const struct nh_hf *hf, const char *name);
 
-/** FNV-1a of config.json, of names, types and shapes of all tensors, and of samples of their numbers. */
+/** Digest of config.json, of names, types and shapes of all tensors, and of samples of their numbers. */
 uint64_t nh_hf_digest(const struct nh_hf *hf);
 
 #endif
