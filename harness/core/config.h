@@ -191,6 +191,12 @@ static inline bool nh_layer_has_experts(const struct nh_config *c, int layer)
     return c->moe.experts && layer > c->moe.dense_layers;
 }
 
+/** True where the FFN is gated: its first product has `hidden` columns of gates before those of values. */
+static inline bool nh_ffn_is_gated(enum nh_ffn ffn)
+{
+    return ffn == NH_FFN_SWIGLU || ffn == NH_FFN_GEGLU;
+}
+
 /** Hidden width of the FFN. */
 static inline int nh_ffn_hidden(const struct nh_config *c)
 {
