@@ -377,10 +377,8 @@ static int keep_set(struct sets *sets, const char *text)
 /* Refuses what a checkpoint fixes, unless it leaves that open. */
 static int check_free(const struct nh_options *o, const struct nh_option *option)
 {
-    if (!o->checkpoint || option->of_model == NH_MODEL_FREE || option->of_model == NH_MODEL_TOLD)
+    if (!o->checkpoint || option->of_model != NH_MODEL_FIXED)
         return NH_OK;
-    if (option->of_model == NH_MODEL_DRAWN)
-        return nh_fail(NH_USAGE, "--%s has no effect with --model, whose weights are not drawn; leave it out", option->name);
     for (const char *const *open = nh_hf_arch(o->checkpoint)->open; open && *open; open++)
         if (strcmp(*open, option->name) == 0)
             return NH_OK;
@@ -410,8 +408,8 @@ static int read_knobs(struct nh_config *c, const struct sets *sets)
     return status;
 }
 
-/* What an option of no effect lacks, as "without training"; NULL where it has an effect. */
-static const char *lacks(const struct nh_option *option, const struct nh_config *c)
+/* Why an option has no effect, and what would work; NULL where it has one. */
+static const char *idle(const struct nh_option *option, const struct nh_config *c)
 {
     if (option->of_model == NH_MODEL_DRAWN && c->model)
         return "with --model, whose weights are not drawn; leave it out";
@@ -497,8 +495,8 @@ int nh_options_parse(struct nh_options *o, int argc, char **argv)
         return status;
     resolve(o);
     for (size_t i = 0; i < COUNT && !status; i++)
-        if (o->given[i] == NH_BY_USER && lacks(&options[i], &o->config))
-            status = nh_fail(NH_USAGE, "--%s has no effect %s", options[i].name, lacks(&options[i], &o->config));
+        if (o->given[i] == NH_BY_USER && idle(&options[i], &o->config))
+            status = nh_fail(NH_USAGE, "--%s has no effect %s", options[i].name, idle(&options[i], &o->config));
     return status ? status : nh_options_conflicts(o);
 }
 
@@ -599,7 +597,7 @@ int nh_options_record(const struct nh_options *o, nh_option_visit *visit, void *
         char text[NH_VALUE_SIZE];
         if (options[i].kind == &nh_value_knob)
             status = record_knobs(&o->config, visit, arg);
-        else if (!options[i].elsewhere && !lacks(&options[i], &o->config))
+        else if (!options[i].elsewhere && !idle(&options[i], &o->config))
             status = visit(arg, options[i].name, options[i].kind->write(&options[i], &o->config, text));
     }
     return status;

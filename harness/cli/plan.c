@@ -112,7 +112,6 @@ static double probe_memory(const struct nh_config *c, const struct nh_graph *g)
     return bytes;
 }
 
-/** Refuses what cannot fit, before anything is allocated or written; with --dry-run tells what it would take. */
 int nh_run_plan(const struct nh_run *run)
 {
     const struct nh_config *c = &run->options.config;

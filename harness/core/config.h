@@ -144,7 +144,7 @@ struct nh_config {
     bool streamed; /**< one forward pass over them: weights and values are held only while they are needed */
     uint64_t seed, data_seed;
     int threads;
-    const char *arch; /**< the preset that was asked for, or NULL */
+    const char *arch; /**< the architecture that was asked for, or NULL */
     const char *model; /**< folder of the checkpoint that the weights are from, or NULL */
     const char *data; /**< as written: "fashion-mnist", "text:FILE", "tokens:FILE", "zipf", "uniform" */
     int image_grid, image_levels;
