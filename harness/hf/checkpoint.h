@@ -27,7 +27,7 @@ const struct nh_setting *nh_hf_settings(const struct nh_hf *hf);
  *  *source gives their numbers, until the checkpoint is closed. Notes about what is left unread go to `notes`. */
 int nh_hf_bind(struct nh_hf *hf, const struct nh_config *config, const struct nh_weight_source **source, FILE *notes);
 
-/** The published tensors of a parameter, to be freed; rows of `positions` beyond the parameter's are in *rows of the tensor. */
+/** The published tensors of a parameter, to be freed; that of `positions` may have more rows in the file. */
 struct nh_piece *nh_hf_pieces(const struct nh_hf *hf, const struct nh_config *config, const struct nh_param *param, size_t *n);
 
 /** The shape of a tensor in the file; NULL where there is none of this name. */
