@@ -177,8 +177,9 @@ static int clear(const struct nh_run *run)
 static struct nh_keys keys_of(const struct nh_run *run)
 {
     const struct nh_config *c = &run->options.config;
-    return (struct nh_keys){.run = run->id, .label = c->label ? c->label : "", .layout = c->layout->name, .depth = c->depth,
-                            .dtype = c->dtype.name, .policy = c->policy->name, .init = c->model ? "checkpoint" : nh_init_names[c->init], .seed = c->seed};
+    return (struct nh_keys){.run = run->id, .label = c->label ? c->label : "", .layout = c->layout->name,
+                            .depth = c->depth, .dtype = c->dtype.name, .policy = c->policy->name,
+                            .init = c->model ? "checkpoint" : nh_init_names[c->init], .seed = c->seed};
 }
 
 static void set_keys(const struct nh_run *run, struct nh_writer *w, int step)

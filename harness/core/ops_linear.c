@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-/** y = x W^T + b. W rows x cols = out x in. Products in blocks of rows, or of columns where there are few rows and so W is most of
- *  what is read; single-threaded BLAS inside; the gradient of W in blocks of its own rows, so that each of its sums runs over all tokens in one fixed order. */
+/** y = x W^T + b. W rows x cols = out x in. Products in blocks of rows, or of columns where there are few rows and so W
+ * is most of what is read; single-threaded BLAS inside; the gradient of W in blocks of its own rows, so that each of
+ * its sums runs over all tokens in one fixed order. */
 #include "harness/core/exec.h"
 
 enum { WEIGHT_ROWS = 128, FEW_ROWS = 256, MANY_COLS = 1024, COL_BLOCK = 512 };
@@ -151,4 +152,5 @@ static void jvp(const struct unit *u)
          weight_ptr(x, r->par[0]), (size_t)in->cols, false, pass_ptr(u->p, r->out, b.s, b.r0), (size_t)out->ld);
 }
 
-const struct op NH_T(nh_op_linear) = {.units = fwd_units, .fwd = fwd, .vjp_units = vjp_units, .vjp = vjp, .jvp_units = row_units_vjp, .jvp = jvp};
+const struct op NH_T(nh_op_linear) = {
+    .units = fwd_units, .fwd = fwd, .vjp_units = vjp_units, .vjp = vjp, .jvp_units = row_units_vjp, .jvp = jvp};

@@ -229,7 +229,8 @@ static int scaling(const struct nh_hf_reading *in, const json_t *rope, char text
     return NH_OK;
 }
 
-static int read_scaling_global(const struct nh_hf_reading *in, const struct nh_arch_key *key, const json_t *value, char text[NH_SETTING_SIZE])
+static int read_scaling_global(const struct nh_hf_reading *in, const struct nh_arch_key *key, const json_t *value,
+                               char text[NH_SETTING_SIZE])
 {
     (void)key, (void)value;
     const json_t *own = json_object_get(in->config, "rope_scaling"), *local = rope_of(in, "sliding_attention");
