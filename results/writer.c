@@ -165,11 +165,6 @@ void nh_writer_text(struct nh_writer *w, enum nh_column_id column, const char *v
     }
 }
 
-void nh_writer_empty(struct nh_writer *w, enum nh_column_id column)
-{
-    cell(w, column, true)->length = 0;
-}
-
 /* NH_KEYS puts the same columns at the head of every table. */
 #define KEY(id) ((enum nh_column_id)(w->first + (NH_LAYERS_##id - NH_LAYERS_RUN)))
 

@@ -42,7 +42,6 @@ void nh_writer_real(struct nh_writer *w, enum nh_column_id column, double value)
 void nh_writer_int(struct nh_writer *w, enum nh_column_id column, int64_t value);
 void nh_writer_count(struct nh_writer *w, enum nh_column_id column, uint64_t value);
 void nh_writer_text(struct nh_writer *w, enum nh_column_id column, const char *value);
-void nh_writer_empty(struct nh_writer *w, enum nh_column_id column);
 
 /** Ends the row and empties all cells but the keys. NH_FAILED where the file cannot take it (full disk, memory). */
 int nh_writer_row(struct nh_writer *w);

@@ -48,9 +48,6 @@ struct nh_span {
 /** The empty span. */
 struct nh_span nh_span_zero(void);
 
-/** Adds b to a. */
-void nh_span_merge(struct nh_span *a, const struct nh_span *b);
-
 /** Called for each value whose stored form is not finite, index ascending, with the value before rounding. */
 typedef void nh_bad_value(void *arg, size_t index, double before);
 

@@ -41,16 +41,6 @@ struct nh_span nh_span_zero(void)
     return (struct nh_span){.min_abs = HUGE_VAL};
 }
 
-void nh_span_merge(struct nh_span *a, const struct nh_span *b)
-{
-    a->total += b->total;
-    a->underflow += b->underflow;
-    a->subnormal += b->subnormal;
-    a->nonfinite += b->nonfinite;
-    a->max_abs = fmax(a->max_abs, b->max_abs);
-    a->min_abs = fmin(a->min_abs, b->min_abs);
-}
-
 void nh_round_f32(const struct nh_fmt *f, float *x, size_t n, struct nh_span *span, nh_bad_value *bad, void *arg)
 {
     assert(!nh_fmt_wide(f));

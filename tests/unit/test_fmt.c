@@ -838,7 +838,7 @@ START_TEST(spans_see_a_single_value_wherever_it_is)
 }
 END_TEST
 
-START_TEST(spans_merge_in_any_order_and_add_up)
+START_TEST(spans_add_up)
 {
     const struct nh_fmt f = format("fp16");
     state = seed + 6000;
@@ -848,20 +848,12 @@ START_TEST(spans_merge_in_any_order_and_add_up)
             x[i] = (float)value_of_kind(&f, (enum kind)random_int(0, round % KINDS));
         float y[300];
         memcpy(y, x, sizeof y);
-        struct nh_span whole = nh_span_zero(), running = nh_span_zero(), a = nh_span_zero(), b = nh_span_zero();
+        struct nh_span whole = nh_span_zero(), running = nh_span_zero();
         nh_round_f32(&f, x, 300, &whole, NULL, NULL);
         memcpy(x, y, sizeof x);
         nh_round_f32(&f, x, 77, &running, NULL, NULL);
         nh_round_f32(&f, x + 77, 223, &running, NULL, NULL);
         check_span(&f, &running, &whole);
-        nh_round_f32(&f, y, 77, &a, NULL, NULL);
-        nh_round_f32(&f, y + 77, 223, &b, NULL, NULL);
-        struct nh_span ab = a, ba = b, empty = nh_span_zero();
-        nh_span_merge(&ab, &b);
-        nh_span_merge(&ba, &a);
-        nh_span_merge(&ab, &empty);
-        check_span(&f, &ab, &whole);
-        check_span(&f, &ba, &whole);
     }
     const struct nh_span empty = nh_span_zero();
     ck_assert(empty.total == 0 && empty.max_abs == 0 && empty.min_abs == HUGE_VAL);
@@ -966,7 +958,7 @@ int main(void)
         {axpy_is_fma_in_a_loop, 12},
         {spans_count_and_round_as_one_value_at_a_time, sizeof span_formats / sizeof *span_formats},
         {spans_see_a_single_value_wherever_it_is, 1},
-        {spans_merge_in_any_order_and_add_up, 1},
+        {spans_add_up, 1},
         {nan_and_inf_of_the_input_are_counted, 1},
         {self_check_passes_here, 1},
         {self_check_sees_flushed_subnormals, 1},

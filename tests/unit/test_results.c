@@ -130,8 +130,6 @@ START_TEST(keys_stay_and_other_cells_empty)
     nh_writer_keys(w, &k);
     nh_writer_int(w, NH_SPECTRUM_SINGULAR_VALUE, 3);
     nh_writer_count(w, NH_SPECTRUM_INDEX, 7);
-    nh_writer_int(w, NH_SPECTRUM_LAYER, 2);
-    nh_writer_empty(w, NH_SPECTRUM_LAYER);
     ok(nh_writer_row(w));
     ok(nh_writer_commit(w));
     nh_writer_destroy(w);
