@@ -436,14 +436,23 @@ static int read_settings(struct nh_options *o, const struct nh_setting *settings
     return status;
 }
 
+/* What a checkpoint says must go together before an option of the user's stands beside it. */
 static int read_checkpoint(struct nh_options *o)
 {
     int status = nh_hf_open(&o->checkpoint, o->config.model);
-    if (status || !(status = read_settings(o, nh_hf_settings(o->checkpoint))))
+    if (status)
         return status;
+    status = read_settings(o, nh_hf_settings(o->checkpoint));
+    struct nh_options alone = *o;
+    nh_knobs_start(alone.config.layout, alone.config.knobs);
+    resolve(&alone);
+    if (!status)
+        status = nh_options_conflicts(&alone);
+    if (!status)
+        return NH_OK;
     char why[512];
     snprintf(why, sizeof why, "%s", nh_error());
-    return nh_fail(NH_FAILED, "'%s/config.json' makes the option %s", o->config.model, why);
+    return nh_fail(NH_FAILED, "'%s/config.json' makes options that cannot be: %s", o->config.model, why);
 }
 
 /* What stands under the options of the command line is looked for first: an architecture or a checkpoint. */

@@ -318,7 +318,10 @@ def what_config_says_is_refused():
     changed_config("partial_rotary_factor", partial_rotary_factor=0.5)
     changed_config("tie_word_embeddings must be true or false", tie_word_embeddings='yes')
     changed_config("quantization_config", quantization_config={'bits': 4})
-    changed_config("'config/config.json' makes the option --depth '5000'", num_hidden_layers=5000)
+    changed_config("'config/config.json' makes options that cannot be: --depth '5000'", num_hidden_layers=5000)
+    changed_config("'config/config.json' makes options that cannot be: --heads 3 does not divide --width 32", num_attention_heads=3)
+    changed_config("'config/config.json' makes options that cannot be: --head-dim 7 is odd", head_dim=7)
+    changed_config("config.json' makes options that cannot be: --ffn-mult", intermediate_size=10**9)
     changed_config("the tensor 'model.layers.4.input_layernorm.weight' is missing", num_hidden_layers=5)
     changed_config("model.layers.3.input_layernorm.weight' is no part of the model", num_hidden_layers=3)
     changed_config("has the shape [128, 32], but config.json makes it [127, 32]", vocab_size=127)
@@ -340,6 +343,19 @@ def what_tensors_say_is_refused():
     changed_tensors("'model.layers.1.mlp.extra' is no part", lambda t: t.update({'model.layers.1.mlp.extra': ['F32', [1], bytes(4)]}))
     changed_tensors("'lm_head.weight' is missing", lambda t: t.pop('lm_head.weight'))
     changed_tensors("no tensor 'model.embed_tokens.weight'", lambda t: t.pop('model.embed_tokens.weight'))
+
+
+def weights_that_are_not_finite_are_told():
+    for bits, word in ((0x7fc00000, 'nan'), (0x7f800000, 'inf')):
+        t = {n: list(x) for n, x in llama.items()}
+        raw = t['model.layers.1.self_attn.q_proj.weight'][2]
+        t['model.layers.1.self_attn.q_proj.weight'][2] = raw[:8] + struct.pack('<I', bits) + raw[12:]
+        out = f'broken-{word}.out'
+        p = run('--model', folder('broken-' + word, llama_config, t), '--data', llama_tokens, '--dtype', 'fp16', '--out', out)
+        assert 'weights   1 are inf or nan by themselves, the first in layer 2\n' in p.stdout, p.stdout
+        assert 'sites hold nothing but nan' in p.stdout and 'status    diverged' in p.stdout, p.stdout
+        assert (' none\n' in p.stdout) == (word == 'inf'), p.stdout
+        run('report', out)
 
 
 def buffers_are_left():
@@ -448,7 +464,8 @@ def what_no_checkpoint_can_say():
 
 for test in (tiny_models_have_the_known_values, gains_of_the_other_form_are_told, shards_are_one_checkpoint, every_dtype_is_read,
              weights_that_come_and_go_are_the_same, a_checkpoint_is_part_of_the_name, training_goes_on_from_a_checkpoint,
-             keys_become_options_and_the_function_is_theirs, nested_gemma_is_read, what_config_says_is_refused, what_tensors_say_is_refused, buffers_are_left,
+             keys_become_options_and_the_function_is_theirs, nested_gemma_is_read, what_config_says_is_refused, what_tensors_say_is_refused,
+             weights_that_are_not_finite_are_told, buffers_are_left,
              broken_folders_are_refused, options_of_the_user, export_and_back, what_no_checkpoint_can_say):
     check(test)
 assert not os.path.exists('never')
