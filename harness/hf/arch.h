@@ -87,6 +87,7 @@ struct nh_arch {
     const struct nh_arch_tensor *tensors;  /**< closed by a NULL param */
     const struct nh_arch_prefix *prefixes; /**< in the order in which they are tried; closed by a NULL body */
     const char *const *unread; /**< ends of names of tensors that take no part: masks, tables; closed by NULL */
+    const char *const *beside; /**< beginnings of names of tensors of other models in the same files; closed by NULL, or NULL */
     const char *const *open;   /**< options that neither config.json nor tensors tell, so that they stay the user's */
 };
 

@@ -8,6 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /** A tensor of some shard. */
@@ -54,6 +55,9 @@ static char *path_of(const char *dir, const char *name)
 static int load_json(json_t **out, const char *path, const char *what)
 {
     json_error_t error;
+    struct stat st;
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) /* of a pipe nothing may ever come */
+        return nh_fail(NH_FAILED, "'%s' is no plain file; give a folder with %s", path, what);
     *out = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
     if (json_is_object(*out))
         return NH_OK;
@@ -183,7 +187,12 @@ static int find_arch(struct nh_hf *hf)
         return unknown_type(hf, json_is_string(type) ? json_string_value(type) : "(none)");
     if (json_is_object(json_object_get(hf->file, "text_config")))
         hf->config = json_object_get(hf->file, "text_config");
-    if (json_object_get(hf->file, "quantization_config"))
+    const char *inner = json_string_value(json_object_get(hf->config, "model_type"));
+    if (inner && !has_type(hf->arch, inner))
+        return nh_fail(NH_FAILED, "'%s': its text_config is of the model_type '%.60s', which inside %s is not known here", hf->config_path,
+                       inner, hf->arch->name);
+    const json_t *codes[] = {json_object_get(hf->file, "quantization_config"), json_object_get(hf->config, "quantization_config")};
+    if ((codes[0] && !json_is_null(codes[0])) || (codes[1] && !json_is_null(codes[1])))
         return nh_fail(NH_FAILED, "'%s' has a quantization_config: its weights are codes, not numbers; give the checkpoint that is not "
                                   "quantised", hf->config_path);
     return NH_OK;
@@ -348,18 +357,21 @@ static bool ends_with(const char *name, const char *end)
     return n >= m && strcmp(name + n - m, end) == 0;
 }
 
-/** Every tensor is read, or is one of those that take no part, or a head beside a tied one. */
+/** Every tensor is read, or is one of those that take no part, or of another model beside this one, or a head beside a tied one. */
 static int check_unread(const struct nh_hf *hf, const struct nh_config *config, FILE *notes)
 {
     const struct nh_param head = {.name = "head", .rows = config->vocab, .cols = config->width};
     size_t n;
     struct nh_piece *piece = nh_hf_pieces(hf, config, &head, &n);
-    int status = NH_OK;
+    int status = NH_OK, n_beside = 0;
     for (size_t i = 0; i < hf->n_entries && !status; i++) {
         const char *name = hf->entries[i].tensor->name;
         bool left = hf->entries[i].read;
         for (const char *const *u = hf->arch->unread; u && *u && !left; u++)
             left = ends_with(name, *u);
+        for (const char *const *u = hf->arch->beside; u && *u && !left; u++)
+            if (strncmp(name, *u, strlen(*u)) == 0)
+                left = n_beside++ >= 0;
         if (!left && n && config->tie && strcmp(name, piece->name) == 0) {
             fprintf(notes, "harness: %s is left unread, as config.json ties the head to the embedding\n", name);
             left = true;
@@ -368,6 +380,8 @@ static int check_unread(const struct nh_hf *hf, const struct nh_config *config, 
             status = nh_fail(NH_FAILED, "'%s': the tensor '%.80s' is no part of the model that config.json tells; get the files that "
                                         "belong together", hf->dir, name);
     }
+    if (!status && n_beside)
+        fprintf(notes, "harness: %d tensors beside the text model (images) are left unread\n", n_beside);
     free(piece);
     return status;
 }

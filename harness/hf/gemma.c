@@ -7,7 +7,7 @@
 #define RECIPE {"ffn", "geglu"}, {"ffn-mult", "4"}, {"eps", "1e-6"}, {"tie", "on"}, {"init", "normal"}
 
 #define KEYS                                                                                                                      \
-    NH_KEYS_SIZES, {"head_dim", "head-dim", &nh_key_head_dim, "256", NULL, NULL},                                                     \
+    {"head_dim", "head-dim", &nh_key_head_dim, "256", NULL, NULL},                                                     \
         {"hidden_activation", "ffn", &nh_key_word, "geglu", NULL, NH_GATED},                                                       \
         {"rms_norm_eps", "eps", &nh_key_real, "1e-6", NULL, NULL},                                                                 \
         {"query_pre_attn_scalar", "query-scalar", &nh_key_query_scalar, "256", NULL, NULL},                                                \
@@ -29,7 +29,7 @@ const struct nh_arch nh_arch_gemma2 = {
     .class = "Gemma2ForCausalLM",
     .fixed = NH_SETTINGS(GEMMA),
     .recipe = NH_SETTINGS(RECIPE, {"pattern", "lg"}, {"window", "4096"}, {"score-softcap", "50"}, {"softcap", "30"}),
-    .keys = NH_KEYS(KEYS, {NULL, "theta", &nh_key_theta, "10000", NULL, NULL}, {NULL, "pattern", &nh_key_layers, NULL, NULL, NH_SETTINGS({"", "2"})},
+    .keys = NH_KEYS(NH_KEYS_SIZES, KEYS, {NULL, "theta", &nh_key_theta, "10000", NULL, NULL}, {NULL, "pattern", &nh_key_layers, NULL, NULL, NH_SETTINGS({"", "2"})},
                     {"sliding_window", "window", &nh_key_window, "4096", "all", NULL},
                     {NULL, "rope-scaling", &nh_key_scaling, NULL, NULL, NULL},
                     {"attn_logit_softcapping", "score-softcap", &nh_key_real, "50", "off", NULL},
@@ -47,7 +47,8 @@ const struct nh_arch nh_arch_gemma3 = {
     .class = "Gemma3ForCausalLM",
     .fixed = NH_SETTINGS(GEMMA, {"qk-norm", "on"}),
     .recipe = NH_SETTINGS(RECIPE, {"pattern", "lllllg"}, {"window", "1024"}, {"theta", "1000000"}, {"theta-local", "10000"}),
-    .keys = NH_KEYS(KEYS, {NULL, "theta", &nh_key_theta, "1000000", NULL, NULL},
+    .keys = NH_KEYS(NH_KEYS_SIZES_OR("8", "4", "262208"), KEYS, /* the published 4B has none of the three */
+                    {NULL, "theta", &nh_key_theta, "1000000", NULL, NULL},
                     {NULL, "pattern", &nh_key_layers, NULL, NULL, NH_SETTINGS({"sliding_window_pattern", "6"})},
                     {"sliding_window", "window", &nh_key_window, "4096", "all", NULL},
                     {NULL, "theta-local", &nh_key_theta_local, "10000", NULL, NULL},
@@ -57,4 +58,5 @@ const struct nh_arch nh_arch_gemma3 = {
     .tensors = NH_TENSORS(TENSORS, NH_TENSORS_QK_NORM),
     .prefixes = NH_PREFIXES({"model.", ""}, {"language_model.model.", "language_model."}, {"model.language_model.", ""}),
     .unread = NH_UNREAD_ROPE,
+    .beside = NH_WORDS("vision_tower.", "multi_modal_projector.", "model.vision_tower.", "model.multi_modal_projector."),
 };

@@ -298,6 +298,21 @@ def nested_gemma_is_read():
         named = {n.replace('model.', body, 1): x for n, x in t.items()}
         got = dump(folder(f'nested{i}', {'model_type': 'gemma3', 'text_config': config}, named), short[1])
         assert {n.replace(body, 'model.', 1): x for n, x in got.items()} == want
+    # with images, and with the keys alone that the published 4B has
+    sparse = {k: config[k] for k in ('hidden_size', 'intermediate_size', 'num_hidden_layers', 'sliding_window', 'head_dim')}
+    sparse['model_type'] = 'gemma3_text'
+    at = 'model.layers.%d.self_attn.'
+    t = tensors_of(config, {**shapes, **qk, **gemma, at + 'q_proj.weight': [32, 8], at + 'k_proj.weight': [16, 8],
+                            at + 'v_proj.weight': [16, 8], at + 'o_proj.weight': [8, 32]})
+    t['model.embed_tokens.weight'] = ['BF16', [262208, 8], bytes(2 * 8 * 262208)]
+    t = {n.replace('model.', 'language_model.model.', 1): x for n, x in t.items()}
+    t['vision_tower.vision_model.head.weight'] = t['multi_modal_projector.mm_input_projection_weight'] = ['BF16', [2], bytes(4)]
+    f = folder('images', {'model_type': 'gemma3', 'text_config': sparse, 'vision_config': {}}, t)
+    p = run('--model', f, *short, '--probes', 'rms', '--out', f + '.out')
+    assert 'harness: 2 tensors beside the text model (images) are left unread\n' == p.stderr, p.stderr
+    assert (option(f + '.out', 'heads'), option(f + '.out', 'kv-heads'), option(f + '.out', 'vocab')) == ('8', '4', '262208')
+    refused(1, "'language_model.model.extra' is no part", '--model',
+            folder('more', {'model_type': 'gemma3', 'text_config': sparse}, {**t, 'language_model.model.extra': ['F32', [1], bytes(4)]}), *short)
 
 
 # ---- refusals ----
@@ -318,6 +333,11 @@ def what_config_says_is_refused():
     changed_config("partial_rotary_factor", partial_rotary_factor=0.5)
     changed_config("tie_word_embeddings must be true or false", tie_word_embeddings='yes')
     changed_config("quantization_config", quantization_config={'bits': 4})
+    changed_config("quantization_config", text_config={**llama_config, 'quantization_config': {'bits': 4}})
+    changed_config("its text_config is of the model_type 'gemma2'", text_config={**llama_config, 'model_type': 'gemma2'})
+    changed_config("rope_theta of rope_parameters are not the same", rope_parameters={'rope_theta': 20000.0})
+    changed_config("rope_parameters must be an object or null", rope_parameters=[])
+    run('--model', folder('config', {**llama_config, 'quantization_config': None}, llama), '--data', llama_tokens, '--dry-run')
     changed_config("'config/config.json' makes options that cannot be: --depth '5000'", num_hidden_layers=5000)
     changed_config("'config/config.json' makes options that cannot be: --heads 3 does not divide --width 32", num_attention_heads=3)
     changed_config("'config/config.json' makes options that cannot be: --head-dim 7 is odd", head_dim=7)
@@ -378,6 +398,9 @@ def broken_folders_are_refused():
     refused(1, "cannot read 'nowhere/config.json'", '--model', 'nowhere', '--out', 'never')
     case('is no JSON object', config__json=b'{"a": 1} x')
     case('is no JSON object', config__json=b'[]')
+    shutil.rmtree('broken')
+    os.makedirs('broken/config.json')
+    refused(1, "'broken/config.json' is no plain file", '--model', 'broken', '--out', 'never')
     case('has neither model.safetensors nor', config__json=config)
     case('too few for a safetensors file', config__json=config, model__safetensors=b'1234567')
     case('get the whole file', config__json=config, model__safetensors=whole[:-4])
@@ -454,6 +477,8 @@ def what_no_checkpoint_can_say():
     refused(2, 'no checkpoint can say --ffn gelu; the nearest is llama', 'export', 'no', *size)
     refused(2, 'no checkpoint of gpt2 can say --qk-norm on', 'export', 'no', '--arch', 'gpt2', '--qk-norm', *size)
     refused(2, '--layout post', 'export', 'no', '--ffn', 'swiglu', '--layout', 'post', *size)
+    for words in ('--dump d', '--out o', '--dry-run', '--probes rms'):
+        refused(2, f'{words.split()[0]} has no effect on export', 'export', 'no', '--arch', 'gpt2', *words.split(), *size)
     refused(2, 'leave out --steps', 'export', 'no', '--arch', 'gpt2', '--steps', 2, *size)
     refused(2, 'export takes a folder', 'export')
     assert not os.path.exists('no')
