@@ -311,6 +311,8 @@ def nested_gemma_is_read():
     p = run('--model', f, *short, '--probes', 'rms', '--out', f + '.out')
     assert 'harness: 2 tensors beside the text model (images) are left unread\n' == p.stderr, p.stderr
     assert (option(f + '.out', 'heads'), option(f + '.out', 'kv-heads'), option(f + '.out', 'vocab')) == ('8', '4', '262208')
+    p = run('--model', f, '--data', 'text:lines.txt', '--seq', 8, '--probes', 'rms', '--out', f + '.text')
+    assert '--data text gives bytes as ids, not the tokens that this checkpoint knows' in p.stderr, p.stderr
     refused(1, "'language_model.model.extra' is no part", '--model',
             folder('more', {'model_type': 'gemma3', 'text_config': sparse}, {**t, 'language_model.model.extra': ['F32', [1], bytes(4)]}), *short)
 
@@ -425,7 +427,7 @@ def options_of_the_user():
     refused(2, '--dump shows one batch before any training', '--steps', 2, '--dump', 'd')
     refused(2, '--dump has the gradients of the loss', '--cotangent', 'random', '--dump', 'd')
     open('large.txt', 'w').write('1 2 128\n')
-    refused(1, '128', '--model', 'whole', '--data', 'tokens:large.txt', '--out', 'never')
+    refused(1, 'id 128 is outside the vocabulary of 128', '--model', 'whole', '--data', 'tokens:large.txt', '--out', 'never')
     for words in ('--score-scale before', '--pb-relax --score-scale before', '--ln-relax', '--norm-cast after-gain', '--dtype fp16'):
         run('--model', 'whole', '--data', llama_tokens, '--probes', 'none', '--out', 'taken', '--force', *words.split())
     config, tensors, _ = golden('gpt2')
