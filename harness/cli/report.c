@@ -159,6 +159,8 @@ void nh_report_run(const struct nh_run *run)
     const struct nh_config *c = &run->options.config;
     printf("%s  L %d  %s  %s  (%.3g M parameters, %s)\n", c->layout->name, c->depth, c->dtype.name,
            c->layout->equation, (double)nh_graph_parameters(run->model.graph) / 1e6, run->data->what);
+    if (run->options.checkpoint)
+        printf("model     %s (%s)\n", c->model, nh_hf_arch(run->options.checkpoint)->name);
     if (run->rows.n)
         print_layers(run);
     if (run->counts)

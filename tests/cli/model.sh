@@ -114,6 +114,7 @@ def tiny_models_have_the_known_values():
         assert all(abs(a - b) < 2e-9 for a, b in zip(got, rms)), got
         assert abs(loss - nll) < 2e-9, loss
         assert ('lm_head.weight is left unread' in p.stderr) == (config == 'tied' and 'nohead' not in name), p.stderr
+        assert f'\nmodel     {f} (llama' in p.stdout, p.stdout
         assert option(f + '.out', 'model') == f and rows(f + '.out/layers.csv')[0]['init'] == 'checkpoint'
 
 

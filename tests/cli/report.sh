@@ -96,12 +96,15 @@ check('headroom that is not known', 'is not known' in text and 'safe' not in tex
 
 os.mkdir('empty')
 os.mkdir('broken')
-open('broken/sites.csv', 'w').write('step,layer,site,direction,overflow,dtype,max_abs\n0,x,qkv,fwd,0,fp16,1\n')
+open('broken/sites.csv', 'w').write('run,step,layer,site,direction,overflow,dtype,max_abs\na,0,x,qkv,fwd,0,fp16,1\n')
 os.mkdir('short')
-open('short/sites.csv', 'w').write('step,layer\n0,1\n')
+open('short/sites.csv', 'w').write('run,step,layer\na,0,1\n')
 os.mkdir('none')
-open('none/sites.csv', 'w').write('step,layer,site,direction,overflow,dtype,max_abs\n')
-for words, code, says in ((['report'], 2, 'folders'), (['report', '--top', '3'], 2, 'no option'), (['report', 'empty'], 1, 'empty/sites.csv'),
+open('none/sites.csv', 'w').write('run,step,layer,site,direction,overflow,dtype,max_abs\n')
+os.mkdir('two')
+open('two/sites.csv', 'w').write(open('half/sites.csv').read() + ''.join(open('bare/sites.csv').readlines()[1:]))
+for words, code, says in ((['report'], 2, 'folders'), (['report', '--top', '3'], 2, 'no option'), (['report', 'empty'], 1, "'empty' has no sites.csv"),
+                          (['report', 'two'], 1, 'is of another run'),
                           (['report', 'broken'], 1, 'line 2'), (['report', 'short'], 1, 'site'), (['report', 'none'], 1, 'no forward'),
                           ([*model, '--probes', 'headroom', '--steps', '2'], 2, 'headroom')):
     p = start(*words)
