@@ -27,7 +27,8 @@ const struct nh_layout nh_layout_admin = {
     .gains = "N 1; w_k^2 = 1 + the sum over j < k of Var f_j, measured on the first batch with all w at 1",
     .law = "q_k = 1",
     .source = "Admin, Liu et al. 2020, arXiv:2004.08249 [memory]; LiyuanLucasLiu/Transformer-Clinic "
-              "fairseq/fairseq/modules/transformer_layer.py [read], where each w is set before the next Var is measured; its init is --init xavier",
+              "fairseq/fairseq/modules/transformer_layer.py [read], where each w is set before the next Var is "
+              "measured; its init is --init xavier",
     .skip_start = skip_start,
     .n_streams = 1,
     .sublayer = sublayer,

@@ -28,7 +28,8 @@ const struct nh_layout nh_layout_deepnorm = {
     .equation = "x' = N(a x + f(x)), a = (2L)^(1/4); no final norm",
     .gains = "all 1; V, O and FFN weights times (8L)^(-1/4)",
     .law = "q_k = 1",
-    .source = "DeepNet, arXiv:2203.00555 [secondary], decoder-only constants; microsoft/torchscale architecture/decoder.py [read]; its init is --init xavier",
+    .source = "DeepNet, arXiv:2203.00555 [secondary], decoder-only constants; microsoft/torchscale "
+              "architecture/decoder.py [read]; its init is --init xavier",
     .weight_gain = weight_gain,
     .n_streams = 1,
     .sublayer = sublayer,

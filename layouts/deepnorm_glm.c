@@ -28,7 +28,8 @@ const struct nh_layout nh_layout_deepnorm_glm = {
     .equation = "x' = N(a x + f(x)), a = (2L)^(1/2); no final norm",
     .gains = "all 1; V, O and FFN weights times (2L)^(-1/2)",
     .law = "q_k = 1",
-    .source = "GLM-130B, arXiv:2210.02414 section 2.1 [secondary]; THUDM/SwissArmyTransformer glm130B model [read]; its init is --init xavier",
+    .source = "GLM-130B, arXiv:2210.02414 section 2.1 [secondary]; THUDM/SwissArmyTransformer glm130B model [read]; "
+              "its init is --init xavier",
     .weight_gain = weight_gain,
     .n_streams = 1,
     .sublayer = sublayer,

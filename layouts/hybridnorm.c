@@ -32,7 +32,8 @@ const struct nh_layout nh_layout_hybridnorm = {
     .equation = "u = x + A(x), q, k, v normed per head; h = N(u); x' = h + F(h); final norm",
     .gains = "all 1",
     .law = "after attention 1 + v_f + v_a, after FFN 1 + v_f",
-    .source = "arXiv:2503.04598 [secondary]; BryceZhuo/HybridNorm dense_model/olmo/model.py [read]; star = on also norms the attention input of layer 1",
+    .source = "arXiv:2503.04598 [secondary]; BryceZhuo/HybridNorm dense_model/olmo/model.py [read]; star = on also "
+              "norms the attention input of layer 1",
     .knobs = knobs,
     .n_streams = 1,
     .sublayer = sublayer,

@@ -58,7 +58,7 @@ struct nh_law_term {
     double second;    /**< factor on the branch where it is added to the second stream */
 };
 
-struct nh_builder;  /**< the model under construction (harness/core/build.h) */
+struct nh_builder;  /**< the model under construction (harness/core/builder.h) */
 typedef int nh_val; /**< a value on the tape: B*T rows of some width */
 
 struct nh_layout {

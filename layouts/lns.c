@@ -21,7 +21,8 @@ const struct nh_layout nh_layout_lns = {
     .equation = "x' = x + f(N(x)/sqrt(l)); final norm",
     .gains = "N 1; the factor is fixed",
     .law = "q = r0^2 + sum over l of v_attn(1/l) + v_ffn(1/l), v at mean square 1/l",
-    .source = "LayerNorm scaling, arXiv:2502.05795 [memory]; lmsdss/LayerNorm-Scaling README, allenai/OLMo-core LayerNormScaledTransformerBlock [read]; its authors advise against 1/sqrt(2L) on top",
+    .source = "LayerNorm scaling, arXiv:2502.05795 [memory]; lmsdss/LayerNorm-Scaling README, allenai/OLMo-core "
+              "LayerNormScaledTransformerBlock [read]; its authors advise against 1/sqrt(2L) on top",
     .n_streams = 1,
     .sublayer = sublayer,
     .exit = nh_exit_norm,

@@ -21,10 +21,12 @@ static struct nh_law_term law_term(const struct nh_pos *pos, const double *knob)
 
 const struct nh_layout nh_layout_normformer = {
     .name = "normformer",
-    .equation = "attention: x' = x + N2(A(N1(x))), heads scaled before W_O; FFN: x' = x + W2 N(act(W1 N1(x))); final norm",
+    .equation =
+        "attention: x' = x + N2(A(N1(x))), heads scaled before W_O; FFN: x' = x + W2 N(act(W1 N1(x))); final norm",
     .gains = "all 1",
     .law = "unit init: r0^2 + 2l",
-    .source = "arXiv:2110.09456 [secondary]; fairseq-type code scales the heads behind W_O, the paper before it [memory]: here before; equal at the start",
+    .source = "arXiv:2110.09456 [secondary]; fairseq-type code scales the heads behind W_O, the paper before it "
+              "[memory]: here before; equal at the start",
     .n_streams = 1,
     .sublayer = sublayer,
     .exit = nh_exit_norm,

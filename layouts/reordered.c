@@ -19,7 +19,8 @@ const struct nh_layout nh_layout_reordered = {
     .equation = "x' = x + N(f(x)); final norm",
     .gains = "all 1",
     .law = "q_k = r0^2 + k",
-    .source = "OLMo 2, arXiv:2501.00656 [secondary]; allenai/OLMo-core src/olmo_core/nn/transformer/block.py, ReorderedNormTransformerBlock [read]; QK-norm belongs to it: --qk-norm",
+    .source = "OLMo 2, arXiv:2501.00656 [secondary]; allenai/OLMo-core src/olmo_core/nn/transformer/block.py, "
+              "ReorderedNormTransformerBlock [read]; QK-norm belongs to it: --qk-norm",
     .n_streams = 1,
     .sublayer = sublayer,
     .exit = nh_exit_norm,

@@ -30,7 +30,8 @@ const struct nh_layout nh_layout_respost = {
     .equation = "x' = x + N(f(x)); final norm",
     .gains = "N 0 at the start: the identity",
     .law = "q_k = r0^2 at gain 0",
-    .source = "Swin v2, arXiv:2111.09883 [secondary]; microsoft/Swin-Transformer models/swin_transformer_v2.py [read]: LayerNorm (--norm layer), cosine attention with factor 10; its clamp at 100 is left out",
+    .source = "Swin v2, arXiv:2111.09883 [secondary]; microsoft/Swin-Transformer models/swin_transformer_v2.py [read]: "
+              "LayerNorm (--norm layer), cosine attention with factor 10; its clamp at 100 is left out",
     .knobs = knobs,
     .n_streams = 1,
     .sublayer = sublayer,

@@ -31,7 +31,8 @@ const struct nh_layout nh_layout_sandwich = {
     .equation = "x' = x + N2(f(N1(x))); final norm",
     .gains = "all 1",
     .law = "q_k = r0^2 + k",
-    .source = "CogView, arXiv:2105.13290 section 2.4 [secondary], THUDM/CogView mpu/sparse_transformer.py [read]; Peri-LN, arXiv:2502.02732 [secondary]",
+    .source = "CogView, arXiv:2105.13290 section 2.4 [secondary], THUDM/CogView mpu/sparse_transformer.py [read]; "
+              "Peri-LN, arXiv:2502.02732 [secondary]",
     .knobs = knobs,
     .n_streams = 1,
     .sublayer = sublayer,

@@ -13,7 +13,8 @@ static void sublayer(struct nh_builder *b, const struct nh_pos *pos, const doubl
 static struct nh_law_term law_term(const struct nh_pos *pos, const double *knobs)
 {
     (void)knobs;
-    return (struct nh_law_term){.skip = 1, .branch = 1, .in_scale = 1, .post_norm = true, .post_gain = 1 / sqrt(pos->depth), .pre_norm = true};
+    return (struct nh_law_term){
+        .skip = 1, .branch = 1, .in_scale = 1, .post_norm = true, .post_gain = 1 / sqrt(pos->depth), .pre_norm = true};
 }
 
 const struct nh_layout nh_layout_sandwich_depth = {

@@ -19,10 +19,10 @@ struct nh_view {
     const struct nh_model *model;
     const struct nh_model *shadow; /**< the fp64 twin, NULL where no probe asked for it */
     const double *rms_theory;      /**< law of the stream, per row; nan = none */
-    const struct nh_counts *counts; /**< of the step: sites x NH_DIRECTIONS */
+    const struct nh_counts *counts; /**< of the whole pass, sites x NH_DIRECTIONS; NULL while one is streamed */
     bool backward;                 /**< there has been a backward pass */
     double loss_scale;             /**< factor in all gradients */
-    int from, to;                  /**< rows to fill */
+    int from, to;                  /**< rows to fill: of a probe that goes by_step those of one step, else all */
 };
 
 /** A singular value of the Jacobian of a row; index from 1, largest first; 0 = none. */

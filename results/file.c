@@ -110,7 +110,7 @@ static int part_new(struct nh_part **out, const char *path)
     struct nh_part *p = malloc(sizeof *p);
     if (!p)
         return fail("write", path, ENOMEM);
-    *p = (struct nh_part){.path = strdup(path), .fd = -1, .kept = true, .digest = UINT64_C(0xcbf29ce484222325)};
+    *p = (struct nh_part){.path = strdup(path), .fd = -1, .kept = true, .digest = NH_DIGEST_START};
     if (!p->path || asprintf(&p->name, "%s.part", path) < 0) {
         free(p->path);
         free(p);
@@ -138,10 +138,11 @@ int nh_part_create(struct nh_part **out, const char *path)
     return NH_OK;
 }
 
-static void mix(struct nh_part *p, const char *bytes, size_t n)
+uint64_t nh_digest(uint64_t digest, const void *bytes, size_t n)
 {
-    for (size_t i = 0; i < n; i++)
-        p->digest = (p->digest ^ (unsigned char)bytes[i]) * UINT64_C(0x100000001b3);
+    for (const unsigned char *p = bytes, *end = p + n; p < end; p++)
+        digest = (digest ^ *p) * UINT64_C(0x100000001b3);
+    return digest;
 }
 
 /* The digest of the first `size` bytes of the file that is open. */
@@ -153,7 +154,7 @@ static int digest_of_old(struct nh_part *p, const char *name, long long size)
         if (n <= 0 && errno != EINTR)
             return fail("go on with", name, n < 0 ? errno : EIO);
         if (n > 0)
-            mix(p, p->buffer, (size_t)n), at += n;
+            p->digest = nh_digest(p->digest, p->buffer, (size_t)n), at += n;
     }
     return NH_OK;
 }
@@ -257,7 +258,7 @@ int nh_part_flush(struct nh_part *p)
 int nh_part_write(struct nh_part *p, const void *data, size_t size)
 {
     const char *from = data;
-    mix(p, from, size);
+    p->digest = nh_digest(p->digest, data, size);
     while (size > sizeof p->buffer - p->used) {
         const size_t n = sizeof p->buffer - p->used;
         memcpy(p->buffer + p->used, from, n);

@@ -6,6 +6,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/** Takes n bytes into a digest, which begins as NH_DIGEST_START: FNV-1a, 64 bits. */
+#define NH_DIGEST_START UINT64_C(0xcbf29ce484222325)
+uint64_t nh_digest(uint64_t digest, const void *bytes, size_t n);
+
 /** Makes a folder and those above it; one that is there already is good. NH_FAILED with the folder and the reason. */
 int nh_dir_make(const char *path);
 
@@ -34,7 +38,7 @@ int nh_part_flush(struct nh_part *p);
 /** The same and syncs it to the disk; *size = length of the file, for nh_part_resume. */
 int nh_part_sync(struct nh_part *p, long long *size);
 
-/** FNV-1a of all bytes of the file so far. */
+/** Digest of all bytes of the file so far. */
 uint64_t nh_part_digest(const struct nh_part *p);
 
 /** From now on nh_part_destroy leaves PATH.part as it was last flushed. */

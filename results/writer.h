@@ -53,7 +53,7 @@ int nh_writer_flush(struct nh_writer *w);
 /** The same and syncs it to the disk; *bytes = length of the file, for nh_writer_resume. */
 int nh_writer_sync(struct nh_writer *w, long long *bytes);
 
-/** FNV-1a of all bytes of the file so far. */
+/** Digest of all bytes of the file so far. */
 uint64_t nh_writer_digest(const struct nh_writer *w);
 
 /** From now on nh_writer_destroy leaves the .part as it was last flushed. */

@@ -114,16 +114,13 @@ static int add_tensor(struct tensors *t, const struct nh_piece *p, const double 
         return nh_fail(NH_FAILED, "out of memory for the tensors; try a smaller model");
     }
     for (size_t i = 0; i < p->n; i++)
-        wide[p->transposed ? i % p->cols * p->rows + i / p->cols : i] = w[p->first + i];
+        wide[nh_piece_place(p, i)] = w[p->first + i];
     float *narrow = (float *)wide; /* number by number no later than it is read */
     for (size_t i = 0; type == NH_TENSOR_F32 && i < p->n; i++) {
         const float x = (float)wide[i];
         memcpy(narrow + i, &x, sizeof x);
     }
-    struct nh_shape shape = {1, {p->cols}};
-    if (p->rows)
-        shape = p->transposed ? (struct nh_shape){2, {p->cols, p->rows}} : (struct nh_shape){2, {p->rows, p->cols}};
-    t->out[t->n++] = (struct nh_tensor_out){name, type, shape, wide};
+    t->out[t->n++] = (struct nh_tensor_out){name, type, nh_piece_shape(p), wide};
     return NH_OK;
 }
 

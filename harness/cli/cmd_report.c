@@ -114,12 +114,8 @@ static int report(const char *dir)
     if (!status && lines.n == 0)
         status = nh_fail(NH_FAILED, "%s has no forward values", path);
     if (!status) {
-        bool known = false;
-        for (size_t i = 0; i < lines.n; i++)
-            known |= !isnan(lines.line[i].max_abs);
         printf("%s, step %.0f\n", dir, lines.step);
-        nh_headroom_print(stdout, lines.line, lines.n);
-        if (!known)
+        if (!nh_headroom_print(stdout, lines.line, lines.n))
             puts("headroom in fp32 is not known: run with --dtype fp32, or add headroom to --probes");
     }
     free(lines.line);

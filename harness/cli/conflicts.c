@@ -29,9 +29,15 @@ static bool heads_fit(const struct nh_config *c, int heads)
     return c->width % heads == 0 && (!rotates(c) || c->width / heads % 2 == 0);
 }
 
+/* Widths that counts of tensors, which are int, have room for. */
+enum { WIDEST = 1 << 22 };
+
 static int heads(const struct nh_options *o)
 {
     const struct nh_config *c = &o->config;
+    if (has_attention(c) && (long long)c->heads * c->head_dim > WIDEST)
+        return nh_fail(NH_USAGE, "--heads %d of --head-dim %d are wider together than %d values; take fewer or narrower ones", c->heads,
+                       c->head_dim, WIDEST);
     if (has_attention(c) && c->head_dim % 2 != 0 && rotates(c))
         return nh_fail(NH_USAGE, "--head-dim %d is odd, which rotation cannot pair; take an even one, or --pos nope", c->head_dim);
     if (!has_attention(c) || c->head_dim || heads_fit(c, c->heads))
@@ -72,22 +78,43 @@ static const char *first_given(const struct nh_options *o, const char *const *na
     return NULL;
 }
 
+/* An option, and whether it stands at a value that would do something. */
+struct use {
+    const char *option;
+    bool on;
+};
+
+/* The first of some options that the user gave such a value; what a preset says without effect is no error. */
+static const char *first_in_use(const struct nh_options *o, const struct use *uses, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (uses[i].on && nh_options_given(o, uses[i].option))
+            return uses[i].option;
+    return NULL;
+}
+
 static int attention_only(const struct nh_options *o)
 {
     const struct nh_config *c = &o->config;
-    if (has_attention(c))
-        return NH_OK;
-    static const char *const names[] = {"score-scale", "pb-relax", "softmax-grad", "window", "heads", "kv-heads", "theta"};
-    const char *idle = c->qk_zero             ? "qk-init 0"
-                       : c->qk_norm           ? "qk-norm"
-                       : c->attn_gate         ? "attn-gate"
-                       : c->query_scalar > 0  ? "query-scalar"
-                       : c->score_softcap > 0 ? "score-softcap"
-                       : c->head_dim          ? "head-dim"
-                       : c->theta_local > 0   ? "theta-local"
-                       : c->rope_scaling.form ? "rope-scaling"
-                       : c->pattern           ? "pattern"
-                                              : first_given(o, names, sizeof names / sizeof *names);
+    const struct use uses[] = {
+        {"qk-init", c->qk_zero},
+        {"qk-norm", c->qk_norm},
+        {"attn-gate", c->attn_gate},
+        {"query-scalar", c->query_scalar > 0},
+        {"score-softcap", c->score_softcap > 0},
+        {"head-dim", c->head_dim},
+        {"theta-local", c->theta_local > 0},
+        {"rope-scaling", c->rope_scaling.form},
+        {"pattern", c->pattern},
+        {"score-scale", true},
+        {"pb-relax", true},
+        {"softmax-grad", true},
+        {"window", true},
+        {"heads", true},
+        {"kv-heads", true},
+        {"theta", true},
+    };
+    const char *idle = has_attention(c) ? NULL : first_in_use(o, uses, sizeof uses / sizeof *uses);
     if (idle)
         return nh_fail(NH_USAGE, "--%s has no effect with --branches ffn, which has no attention; leave one out", idle);
     return NH_OK;
@@ -95,10 +122,9 @@ static int attention_only(const struct nh_options *o)
 
 static int ffn_only(const struct nh_options *o)
 {
-    if (o->config.branches & NH_BRANCHES_FFN)
-        return NH_OK;
-    static const char *const names[] = {"ffn", "ffn-mult"};
-    const char *idle = o->config.moe.experts ? "experts" : first_given(o, names, sizeof names / sizeof *names);
+    const struct use uses[] = {{"experts", o->config.moe.experts}, {"ffn", true}, {"ffn-mult", true}};
+    const bool has_ffn = o->config.branches & NH_BRANCHES_FFN;
+    const char *idle = has_ffn ? NULL : first_in_use(o, uses, sizeof uses / sizeof *uses);
     if (idle)
         return nh_fail(NH_USAGE, "--%s has no effect with --branches attn, which has no FFN; leave one out", idle);
     return NH_OK;
@@ -107,15 +133,14 @@ static int ffn_only(const struct nh_options *o)
 /* The hidden width of one of n FFNs side by side. */
 static int hidden_fits(const char *option, double mult, int width, int n)
 {
-    enum { LARGEST = 1 << 22 };
     const double hidden = round(mult * width);
-    if (hidden >= 1 && hidden <= LARGEST / n)
+    if (hidden >= 1 && hidden <= WIDEST / n)
         return NH_OK;
     char mult_text[NH_NUMBER_SIZE], hidden_text[NH_NUMBER_SIZE];
     nh_number_real(mult_text, mult);
     nh_number_real(hidden_text, hidden);
     return nh_fail(NH_USAGE, "--%s %s at --width %d makes a hidden width of %s; it must be in 1..%d", option, mult_text, width,
-                   hidden_text, LARGEST / n);
+                   hidden_text, WIDEST / n);
 }
 
 static int hidden_width(const struct nh_options *o)
@@ -131,10 +156,8 @@ static int hidden_width(const struct nh_options *o)
 static int rotation(const struct nh_options *o)
 {
     const struct nh_config *c = &o->config;
-    const char *idle = c->theta_local > 0             ? "theta-local"
-                       : c->rope_scaling.form         ? "rope-scaling"
-                       : nh_options_given(o, "theta") ? "theta"
-                                                      : NULL;
+    const struct use uses[] = {{"theta-local", c->theta_local > 0}, {"rope-scaling", c->rope_scaling.form}, {"theta", true}};
+    const char *idle = first_in_use(o, uses, sizeof uses / sizeof *uses);
     if (idle && !rotates(c))
         return nh_fail(NH_USAGE, "--%s has no effect without rotation; leave it out or use --pos rope", idle);
     if (c->pos == NH_POS_INTERLEAVED && c->rope_scaling.form)
@@ -212,11 +235,8 @@ static int count(const struct nh_config *c, enum nh_op op, int *n)
 
 static int norms(const struct nh_options *o)
 {
-    const char *idle = nh_options_given(o, "norm")         ? "norm"
-                       : nh_options_given(o, "eps")        ? "eps"
-                       : nh_options_given(o, "norm-stats") ? "norm-stats"
-                       : nh_options_given(o, "norm-cast")  ? "norm-cast"
-                                                           : NULL;
+    static const char *const names[] = {"norm", "eps", "norm-stats", "norm-cast"};
+    const char *idle = first_given(o, names, sizeof names / sizeof *names);
     int n = 0, status = idle ? count(&o->config, NH_OP_NORM, &n) : NH_OK;
     if (status || !idle || n > 0)
         return status;
@@ -226,7 +246,7 @@ static int norms(const struct nh_options *o)
 
 static int qk_norm(const struct nh_options *o)
 {
-    if (!o->config.qk_norm)
+    if (!o->config.qk_norm || !nh_options_given(o, "qk-norm"))
         return NH_OK;
     struct nh_config own = o->config;
     own.qk_norm = NH_QK_NORM_OFF;
@@ -274,9 +294,8 @@ static int post_gain(const struct nh_options *o)
 
 static int images(const struct nh_options *o)
 {
-    const char *idle = nh_options_given(o, "image-grid")     ? "image-grid"
-                       : nh_options_given(o, "image-levels") ? "image-levels"
-                                                             : NULL;
+    static const char *const names[] = {"image-grid", "image-levels"};
+    const char *idle = first_given(o, names, sizeof names / sizeof *names);
     if (!idle || strcmp(o->config.data, "fashion-mnist") == 0)
         return NH_OK;
     return nh_fail(NH_USAGE, "--%s has no effect with --data %.60s; leave it out or use --data fashion-mnist", idle,

@@ -94,16 +94,12 @@ static void add_piece(struct dump *d, const struct nh_piece *p, const double *gr
 {
     const struct nh_hf *hf = d->run->options.checkpoint;
     const struct nh_shape *stored = hf ? nh_hf_shape(hf, p->name) : NULL;
-    struct nh_shape shape = {1, {p->cols}};
-    if (p->rows)
-        shape = p->transposed ? (struct nh_shape){2, {p->cols, p->rows}} : (struct nh_shape){2, {p->rows, p->cols}};
-    if (stored)
-        shape = *stored;
+    const struct nh_shape shape = stored ? *stored : nh_piece_shape(p);
     double *numbers = calloc(nh_shape_count(&shape) + 1, sizeof *numbers);
     char name[120];
     snprintf(name, sizeof name, "grad.%s", p->name);
     for (size_t i = 0; numbers && i < p->n; i++)
-        numbers[p->transposed ? i % p->cols * p->rows + i / p->cols : i] = gradient[p->first + i];
+        numbers[nh_piece_place(p, i)] = gradient[p->first + i];
     if (numbers)
         add(d, name, shape, numbers, d->run->loss_scale);
     d->failed = d->failed || !numbers;

@@ -5,7 +5,6 @@
 
 #include <assert.h>
 #include <math.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -148,7 +147,7 @@ static void print_elsewhere(FILE *file, const struct nh_site_line *lines, size_t
     }
 }
 
-void nh_headroom_print(FILE *file, struct nh_site_line *lines, size_t n)
+bool nh_headroom_print(FILE *file, const struct nh_site_line *lines, size_t n)
 {
     struct group groups[MOST_SITES];
     size_t count = gather(lines, n, groups);
@@ -156,8 +155,9 @@ void nh_headroom_print(FILE *file, struct nh_site_line *lines, size_t n)
     for (size_t i = 0; i < n; i++)
         known |= !isnan(lines[i].max_abs);
     print_overflows(file, groups, count);
-    if (!known)
-        return;
-    print_headroom(file, groups, count);
-    print_elsewhere(file, lines, n);
+    if (known) {
+        print_headroom(file, groups, count);
+        print_elsewhere(file, lines, n);
+    }
+    return known;
 }

@@ -3,6 +3,7 @@
 #ifndef NH_HEADROOM_H
 #define NH_HEADROOM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -16,7 +17,8 @@ struct nh_site_line {
 };
 
 /** Sites by overflow count; the headroom of every site, least first, in the formats of half precision; what would overflow in them,
- *  and the largest power of two that all values may be multiplied with. Lines in the order of execution; they are sorted. */
-void nh_headroom_print(FILE *file, struct nh_site_line *lines, size_t n);
+ *  and the largest power of two that all values may be multiplied with. Lines in the order of execution. False where no
+ *  value in fp32 is known: then only the first table is printed. */
+bool nh_headroom_print(FILE *file, const struct nh_site_line *lines, size_t n);
 
 #endif

@@ -9,6 +9,7 @@
 #include "harness/data/data.h"
 #include "layouts/layout.h"
 #include "probes/probe.h"
+#include "results/file.h"
 #include "results/number.h"
 
 #include <assert.h>
@@ -376,10 +377,8 @@ static int keep_set(struct sets *sets, const char *text)
 /* Refuses what a checkpoint fixes, unless it leaves that open. */
 static int check_free(const struct nh_options *o, const struct nh_option *option)
 {
-    if (!o->checkpoint || option->of_model == NH_MODEL_FREE || option->of_model == NH_MODEL_TOLD)
+    if (!o->checkpoint || option->of_model != NH_MODEL_FIXED)
         return NH_OK;
-    if (option->of_model == NH_MODEL_DRAWN)
-        return nh_fail(NH_USAGE, "--%s has no effect with --model, whose weights are not drawn; leave it out", option->name);
     for (const char *const *open = nh_hf_arch(o->checkpoint)->open; open && *open; open++)
         if (strcmp(*open, option->name) == 0)
             return NH_OK;
@@ -409,8 +408,8 @@ static int read_knobs(struct nh_config *c, const struct sets *sets)
     return status;
 }
 
-/* What an option of no effect lacks, as "without training"; NULL where it has an effect. */
-static const char *lacks(const struct nh_option *option, const struct nh_config *c)
+/* Why an option has no effect, and what would work; NULL where it has one. */
+static const char *idle(const struct nh_option *option, const struct nh_config *c)
 {
     if (option->of_model == NH_MODEL_DRAWN && c->model)
         return "with --model, whose weights are not drawn; leave it out";
@@ -436,23 +435,23 @@ static int read_settings(struct nh_options *o, const struct nh_setting *settings
     return status;
 }
 
-/* What a checkpoint says must go together before an option of the user's stands beside it. */
 static int read_checkpoint(struct nh_options *o)
 {
     int status = nh_hf_open(&o->checkpoint, o->config.model);
     if (status)
         return status;
     status = read_settings(o, nh_hf_settings(o->checkpoint));
-    struct nh_options alone = *o;
-    nh_knobs_start(alone.config.layout, alone.config.knobs);
-    resolve(&alone);
-    if (!status)
+    if (!status) {
+        struct nh_options alone = *o;
+        resolve(&alone);
+        nh_knobs_start(alone.config.layout, alone.config.knobs);
         status = nh_options_conflicts(&alone);
+    }
     if (!status)
-        return NH_OK;
+        return status;
     char why[512];
     snprintf(why, sizeof why, "%s", nh_error());
-    return nh_fail(NH_FAILED, "'%s/config.json' makes options that cannot be: %s", o->config.model, why);
+    return nh_fail(NH_FAILED, "'%s/config.json' is no model of the program's, as options: %s", o->config.model, why);
 }
 
 /* What stands under the options of the command line is looked for first: an architecture or a checkpoint. */
@@ -496,8 +495,8 @@ int nh_options_parse(struct nh_options *o, int argc, char **argv)
         return status;
     resolve(o);
     for (size_t i = 0; i < COUNT && !status; i++)
-        if (o->given[i] == NH_BY_USER && lacks(&options[i], &o->config))
-            status = nh_fail(NH_USAGE, "--%s has no effect %s", options[i].name, lacks(&options[i], &o->config));
+        if (o->given[i] == NH_BY_USER && idle(&options[i], &o->config))
+            status = nh_fail(NH_USAGE, "--%s has no effect %s", options[i].name, idle(&options[i], &o->config));
     return status ? status : nh_options_conflicts(o);
 }
 
@@ -598,7 +597,7 @@ int nh_options_record(const struct nh_options *o, nh_option_visit *visit, void *
         char text[NH_VALUE_SIZE];
         if (options[i].kind == &nh_value_knob)
             status = record_knobs(&o->config, visit, arg);
-        else if (!options[i].elsewhere && !lacks(&options[i], &o->config))
+        else if (!options[i].elsewhere && !idle(&options[i], &o->config))
             status = visit(arg, options[i].name, options[i].kind->write(&options[i], &o->config, text));
     }
     return status;
@@ -606,8 +605,7 @@ int nh_options_record(const struct nh_options *o, nh_option_visit *visit, void *
 
 static void mix(uint64_t *hash, const char *text)
 {
-    for (; *text; text++)
-        *hash = (*hash ^ (unsigned char)*text) * UINT64_C(0x100000001b3);
+    *hash = nh_digest(*hash, text, strlen(text));
 }
 
 static int mix_option(void *hash, const char *option, const char *value)
@@ -621,7 +619,7 @@ static int mix_option(void *hash, const char *option, const char *value)
 
 void nh_options_hash(const struct nh_options *o, const char *extra, char hash[9])
 {
-    uint64_t h = UINT64_C(0xcbf29ce484222325);
+    uint64_t h = NH_DIGEST_START;
     nh_options_record(o, mix_option, &h);
     mix(&h, extra ? extra : "");
     snprintf(hash, 9, "%08x", (unsigned)(h ^ h >> 32));

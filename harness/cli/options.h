@@ -57,7 +57,7 @@ bool nh_options_given(const struct nh_options *options, const char *name);
 typedef int nh_option_visit(void *arg, const char *option, const char *value);
 int nh_options_record(const struct nh_options *options, nh_option_visit *visit, void *arg);
 
-/** 8 hex digits of all that nh_options_record tells and of extra (may be NULL): FNV-1a, 64 bits folded to 32. */
+/** 8 hex digits of all that nh_options_record tells and of extra (may be NULL): a digest of 64 bits folded to 32. */
 void nh_options_hash(const struct nh_options *options, const char *extra, char hash[9]);
 
 /** Refuses what contradicts itself or has no effect; part of nh_options_parse. */

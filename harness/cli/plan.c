@@ -112,7 +112,6 @@ static double probe_memory(const struct nh_config *c, const struct nh_graph *g)
     return bytes;
 }
 
-/** Refuses what cannot fit, before anything is allocated or written; with --dry-run tells what it would take. */
 int nh_run_plan(const struct nh_run *run)
 {
     const struct nh_config *c = &run->options.config;
@@ -138,7 +137,9 @@ int nh_run_plan(const struct nh_run *run)
         estimate(run, g, need);
     nh_graph_free(g);
     if (!status && need > have)
-        return nh_fail(NH_FAILED, "this run needs %.1f GiB of memory and %.1f GiB are free; try a smaller --depth, --width, --batch or "
-                                  "--seq, or --probes none", need / 0x1p30, have / 0x1p30);
+        return nh_fail(NH_FAILED, "this run needs %.1f GiB of memory and %.1f GiB are free; try %s", need / 0x1p30, have / 0x1p30,
+                       !c->weights    ? "a smaller --depth, --width, --batch or --seq, or --probes none"
+                       : !c->streamed ? "--probes rms,overflow,headroom, which holds the weights of one operation at a time"
+                                      : "a smaller --batch or --seq");
     return status;
 }

@@ -160,7 +160,7 @@ static int take_away(const struct nh_run *run, const char *name)
     return failed ? nh_fail(NH_FAILED, "cannot replace %s/%s: %s; choose another --out", run->dir, name, strerror(failed)) : NH_OK;
 }
 
-/** Takes the files of an older run away, run.json first: what is left of it never looks finished. */
+/** Takes the files of an older run away, all but run.json. */
 static int clear(const struct nh_run *run)
 {
     int status = take_away(run, NH_CHECKPOINT);
@@ -177,8 +177,9 @@ static int clear(const struct nh_run *run)
 static struct nh_keys keys_of(const struct nh_run *run)
 {
     const struct nh_config *c = &run->options.config;
-    return (struct nh_keys){.run = run->id, .label = c->label ? c->label : "", .layout = c->layout->name, .depth = c->depth,
-                            .dtype = c->dtype.name, .policy = c->policy->name, .init = c->model ? "checkpoint" : nh_init_names[c->init], .seed = c->seed};
+    return (struct nh_keys){.run = run->id, .label = c->label ? c->label : "", .layout = c->layout->name,
+                            .depth = c->depth, .dtype = c->dtype.name, .policy = c->policy->name,
+                            .init = c->model ? "checkpoint" : nh_init_names[c->init], .seed = c->seed};
 }
 
 static void set_keys(const struct nh_run *run, struct nh_writer *w, int step)
@@ -238,7 +239,7 @@ int nh_record_open(struct nh_run *run, const struct nh_extent extents[NH_TABLE_C
         return status;
     status = extents ? check_tables(run, extents) : NH_OK; /* before anything is changed */
     if (!status)
-        status = take_away(run, "run.json");
+        status = take_away(run, "run.json"); /* first: what is left never looks finished */
     if (!status)
         status = extents ? reopen(run, extents) : clear(run);
     return status;

@@ -80,7 +80,9 @@ static int check_cell(const struct args *a, struct obstack *memory, size_t k, si
         }
     *there = true;
     struct nh_options options;
-    if (nh_options_parse(&options, (int)n, words) == NH_OK)
+    const int status = nh_options_parse(&options, (int)n, words);
+    nh_options_free(&options);
+    if (!status)
         return NH_OK;
     snprintf(sentence, sizeof sentence, "%s", nh_error());
     return nh_fail(NH_FAILED, "%.500s: '%s': %s", a->place, a->field, sentence);

@@ -82,21 +82,6 @@ nh_val nh_put_attention(struct nh_builder *b, nh_val x, const struct nh_inner *i
     return nh_put_linear(b, heads, w_out, bias_out ? "attn.out.bias" : NULL, NH_SITE_ATTN_OUT, NH_ROLE_MATMUL_OUT);
 }
 
-static const struct {
-    enum nh_act act;
-    bool gated;
-} ffn_forms[] = {
-    [NH_FFN_GELU] = {NH_ACT_GELU, false},
-    [NH_FFN_RELU] = {NH_ACT_RELU, false},
-    [NH_FFN_SWIGLU] = {NH_ACT_SILU, true},
-    [NH_FFN_GEGLU] = {NH_ACT_GELU, true},
-};
-
-bool nh_ffn_is_gated(enum nh_ffn ffn)
-{
-    return ffn_forms[ffn].gated;
-}
-
 int nh_put_ffn_parts(const struct nh_builder *b, int hidden, struct nh_part in[2], struct nh_part *out)
 {
     int n = 0, width = b->config->width;
@@ -109,7 +94,9 @@ int nh_put_ffn_parts(const struct nh_builder *b, int hidden, struct nh_part in[2
 
 nh_val nh_put_hidden(struct nh_builder *b, nh_val h, enum nh_site_name act, enum nh_site_name glu)
 {
-    enum nh_act kind = ffn_forms[b->config->ffn].act;
+    static const enum nh_act acts[] = {
+        [NH_FFN_GELU] = NH_ACT_GELU, [NH_FFN_RELU] = NH_ACT_RELU, [NH_FFN_SWIGLU] = NH_ACT_SILU, [NH_FFN_GEGLU] = NH_ACT_GELU};
+    enum nh_act kind = acts[b->config->ffn];
     if (!nh_ffn_is_gated(b->config->ffn))
         return nh_put_activate(b, h, kind, act, NH_ROLE_ACTIVATION);
     int hidden = nh_cols(b, h) / 2;

@@ -212,21 +212,24 @@ static void head(struct nh_builder *b, nh_val x, int weight)
 {
     const struct nh_config *c = b->config;
     struct nh_graph *g = b->g;
-    int step = g->streamed && g->vocab > NH_VOCAB_BLOCK ? NH_VOCAB_BLOCK : g->vocab;
+    int block = g->streamed && g->vocab > NH_VOCAB_BLOCK ? NH_VOCAB_BLOCK : g->vocab;
     x = nh_put_matmul_in(b, x);
-    for (int c0 = 0; c0 < g->vocab; c0 += step) {
-        bool part = c0 + step < g->vocab;
-        g->logits = nh_put_value(b, part ? step : g->vocab - c0, NH_SITE_LOGITS, NH_ROLE_LOGITS);
+    for (int c0 = 0, order = g->recs[g->n_recs - 1].order; c0 < g->vocab; c0 += block) {
+        bool part = c0 + block < g->vocab;
+        int begin = g->n_recs;
+        g->logits = nh_put_value(b, part ? block : g->vocab - c0, NH_SITE_LOGITS, NH_ROLE_LOGITS);
         struct nh_rec *r = nh_graph_rec(g, NH_OP_LINEAR, g->logits);
         r->in[0] = x, r->par[0] = weight, r->u.linear.row0 = c0;
         if (c->softcap > 0)
             g->logits = nh_put_activate(b, g->logits, NH_ACT_SOFTCAP, NH_SITE_SOFTCAP, NH_ROLE_LOGITS);
         g->values[g->logits].watched = c->dump != NULL;
         nh_val before = g->nll;
-        g->nll = nh_put_value(b, part ? 3 : 1, NH_SITE_LOSS, NH_ROLE_LOSS);
+        g->nll = nh_put_value(b, part ? NH_LOSS_PART : 1, NH_SITE_LOSS, NH_ROLE_LOSS);
         r = nh_graph_rec(g, NH_OP_XENT, g->nll);
         r->in[0] = g->logits, r->in[1] = before;
         r->u.xent.z_loss = c->z_loss, r->u.xent.col0 = c0, r->u.xent.part = part;
+        for (int i = begin; i < g->n_recs; i++)
+            g->recs[i].order = order + 1 + i - begin;
     }
 }
 

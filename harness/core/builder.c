@@ -67,8 +67,13 @@ nh_val nh_put_linear(struct nh_builder *b, nh_val x, int weight, const char *bia
     int out = b->g->params[weight].rows;
     int bias_param = bias ? nh_put_constant(b, bias, out, 0, role, where) : -1;
     nh_val y = nh_put_value(b, out, where, role);
-    struct nh_rec *r = nh_graph_rec(b->g, NH_OP_LINEAR, y);
-    r->in[0] = x, r->par[0] = weight, r->par[1] = bias_param;
+    int step = b->g->streamed ? nh_streamed_rows(nh_cols(b, x)) : out;
+    for (int row0 = 0; row0 < out; row0 += step) {
+        int rows = out - row0 < step ? out - row0 : step;
+        struct nh_rec *r = nh_graph_rec(b->g, NH_OP_LINEAR, rows < out ? nh_graph_view(b->g, y, row0, rows) : y);
+        r->in[0] = x, r->par[0] = weight, r->par[1] = bias_param, r->u.linear.row0 = row0;
+        r->order -= row0 > 0; /* that of the first part */
+    }
     return y;
 }
 

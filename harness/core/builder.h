@@ -49,8 +49,6 @@ nh_val nh_put_gain(struct nh_builder *b, nh_val x, int width, double start, cons
                    enum nh_role role);
 nh_val nh_put_activate(struct nh_builder *b, nh_val x, enum nh_act kind, enum nh_site_name where, enum nh_role role);
 
-/** True where --ffn is gated, so that the first product has `hidden` columns of gates before those of values. */
-bool nh_ffn_is_gated(enum nh_ffn ffn);
 /** Matrices of an FFN with `hidden` columns at the start; returns how many `in` has: gate and up, or up alone. */
 int nh_put_ffn_parts(const struct nh_builder *b, int hidden, struct nh_part in[2], struct nh_part *out);
 /** What the last product of an FFN reads: activation, or activation of the gates times the values, of the first product h; stored at

@@ -14,8 +14,22 @@
 enum { BATCH = 2, SEQ = 6, VOCAB = 11, DEPTH = 3, ENTRIES = 12 };
 
 static const char *const op_names[NH_OP_COUNT] = {
-    [NH_OP_EMBED] = "embedding, weights", [NH_OP_NORM] = "norm", [NH_OP_LINEAR] = "linear", [NH_OP_ROPE] = "rope", [NH_OP_SDPA] = "attention",
-    [NH_OP_ACT] = "activation", [NH_OP_MUL] = "product", [NH_OP_AXPBY] = "add", [NH_OP_GAIN] = "gain", [NH_OP_SHRINK] = "shrink", [NH_OP_CAST] = "cast", [NH_OP_RELAX] = "relax", [NH_OP_ROUTE] = "route", [NH_OP_EXPERTS] = "experts", [NH_OP_COMBINE] = "combine", [NH_OP_XENT] = "cross-entropy",
+    [NH_OP_EMBED] = "embedding, weights",
+    [NH_OP_NORM] = "norm",
+    [NH_OP_LINEAR] = "linear",
+    [NH_OP_ROPE] = "rope",
+    [NH_OP_SDPA] = "attention",
+    [NH_OP_ACT] = "activation",
+    [NH_OP_MUL] = "product",
+    [NH_OP_AXPBY] = "add",
+    [NH_OP_GAIN] = "gain",
+    [NH_OP_SHRINK] = "shrink",
+    [NH_OP_CAST] = "cast",
+    [NH_OP_RELAX] = "relax",
+    [NH_OP_ROUTE] = "route",
+    [NH_OP_EXPERTS] = "experts",
+    [NH_OP_COMBINE] = "combine",
+    [NH_OP_XENT] = "cross-entropy",
 };
 
 bool nh_check_good(const struct nh_check *c)

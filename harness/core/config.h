@@ -144,7 +144,7 @@ struct nh_config {
     bool streamed; /**< one forward pass over them: weights and values are held only while they are needed */
     uint64_t seed, data_seed;
     int threads;
-    const char *arch; /**< the preset that was asked for, or NULL */
+    const char *arch; /**< the architecture that was asked for, or NULL */
     const char *model; /**< folder of the checkpoint that the weights are from, or NULL */
     const char *data; /**< as written: "fashion-mnist", "text:FILE", "tokens:FILE", "zipf", "uniform" */
     int image_grid, image_levels;
@@ -189,6 +189,12 @@ static inline bool nh_layer_rotates(const struct nh_config *c, int layer)
 static inline bool nh_layer_has_experts(const struct nh_config *c, int layer)
 {
     return c->moe.experts && layer > c->moe.dense_layers;
+}
+
+/** True where the FFN is gated: its first product has `hidden` columns of gates before those of values. */
+static inline bool nh_ffn_is_gated(enum nh_ffn ffn)
+{
+    return ffn == NH_FFN_SWIGLU || ffn == NH_FFN_GEGLU;
 }
 
 /** Hidden width of the FFN. */

@@ -146,7 +146,8 @@ static void destroy(struct nh_exec *x)
     free(x->values), free(x->weights), free(x->wgrads), free(x->aux), free(x->grads);
     free(x->value_at), free(x->grad_at), free(x->grad_seen), free(x->wgrad_seen);
     free(x->param_at), free(x->token_row);
-    free(x->bad_value), free(x->bad_grad), free(x->bad_param), free(x->param_counts), free(x->param_first), free(x->counts), free(x->tokens), free(x->cos), free(x->sin);
+    free(x->bad_value), free(x->bad_grad), free(x->bad_param), free(x->param_counts), free(x->param_first),
+        free(x->counts), free(x->tokens), free(x->cos), free(x->sin);
     free(x);
 }
 
@@ -182,9 +183,9 @@ static int create(struct nh_exec **out, const struct nh_graph *g, int threads, b
     x->tokens = calloc((size_t)g->rows, sizeof *x->tokens), x->token_row = calloc((size_t)g->rows, sizeof *x->token_row);
     x->param_at = calloc(np, sizeof *x->param_at);
     x->cos = calloc(tables + 1, sizeof *x->cos), x->sin = calloc(tables + 1, sizeof *x->sin);
-    bool ok = x->value_at && x->grad_at && x->grad_seen && x->wgrad_seen && x->bad_value && x->bad_grad && x->bad_param && x->param_counts &&
-              x->param_first &&
-              x->counts && x->tokens && x->token_row && x->param_at && x->cos && x->sin;
+    bool ok = x->value_at && x->grad_at && x->grad_seen && x->wgrad_seen && x->bad_value && x->bad_grad &&
+              x->bad_param && x->param_counts && x->param_first && x->counts && x->tokens && x->token_row &&
+              x->param_at && x->cos && x->sin;
     if (ok) {
         for (int p = 0; p < g->n_params && !g->streamed; p++)
             x->param_at[p] = g->params[p].offset;
@@ -608,7 +609,7 @@ static bool nonfinite(const struct nh_exec *x, int first_rec, int end)
     int64_t bad = 0;
     for (int r = first_rec; r < end; r++) {
         const struct nh_rec *rec = &x->g->recs[r];
-        bad += x->bad_value[rec->out];
+        bad += x->bad_value[value_of(x, rec->out)->base];
         for (int i = 0; i < 3; i++)
             bad += rec->in[i] >= 0 ? x->bad_value[value_of(x, rec->in[i])->base] : 0;
     }

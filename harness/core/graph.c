@@ -64,6 +64,13 @@ struct nh_graph *nh_graph_new(const struct nh_config *config, int batch, int seq
     return g;
 }
 
+int nh_streamed_rows(int cols)
+{
+    enum { NUMBERS = 1 << 22, BLOCK = 512 };
+    int blocks = NUMBERS / cols / BLOCK;
+    return blocks > 1 ? blocks * BLOCK : BLOCK;
+}
+
 /** theta^(-2j/dim) (arXiv:2104.09864); stretched as in huggingface/transformers modeling_rope_utils.py, "linear" and "llama3". */
 double nh_rope_frequency(const struct nh_graph *g, int table, int j)
 {
@@ -130,7 +137,7 @@ struct nh_rec *nh_graph_rec(struct nh_graph *g, enum nh_op op, nh_val out)
 {
     int r = PUSH(g->recs, g->n_recs);
     struct nh_rec *rec = &g->recs[r];
-    *rec = (struct nh_rec){.op = op, .in = {-1, -1, -1}, .out = out, .par = {-1, -1}};
+    *rec = (struct nh_rec){.op = op, .in = {-1, -1, -1}, .out = out, .par = {-1, -1}, .order = r ? rec[-1].order + 1 : 0};
     g->values[out].rec = r;
     return rec;
 }

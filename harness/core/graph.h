@@ -68,6 +68,7 @@ struct nh_rec {
     enum nh_op op;
     int in[3], out; /**< values, -1 = none */
     int par[2];     /**< parameters, -1 = none */
+    int order;      /**< of execution, for first offences: parts of one product, and of one head, have those of the first */
     bool par_first[2]; /**< first use of the parameter on the tape, so the last to add to its gradient */
     size_t aux;                     /**< offset in the auxiliary numbers (row statistics) */
     union {
@@ -120,7 +121,8 @@ struct nh_rec {
         struct {
             double z_loss;
             int col0;   /**< first token id of the logits */
-            bool part;  /**< the output is not yet the loss but maximum, sum and target logit so far */
+            bool part;  /**< the output is not yet the loss but NH_LOSS_PART numbers: maximum, sum and target logit so far, and
+                             what was not finite */
         } xent;
     } u;
 };
@@ -134,8 +136,11 @@ struct nh_site {
     enum nh_role weight_role; /**< of the parameter whose gradient is counted there */
 };
 
+/** Rows of a matrix of `cols` columns that a streamed pass holds at a time: 16 MB of float or 512 rows; whole blocks of the product. */
+int nh_streamed_rows(int cols);
+
 /** Token ids to a block of logits: losses are summed block by block, and a streamed head is made so. */
-enum { NH_VOCAB_BLOCK = 8192 };
+enum { NH_VOCAB_BLOCK = 8192, NH_LOSS_PART = 4 };
 
 /** A boundary of the stream: what one row of layers.csv is about. Step 0 is the embedding, the last one the exit. */
 struct nh_step {

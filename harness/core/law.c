@@ -22,7 +22,7 @@ struct nh_sublayer_constants nh_law_ffn(enum nh_ffn ffn, double s1, double s2)
     /* Inputs of cosine c have outputs of Gram B(c). v = B(1). chi = B'(1): inputs at a small distance D per width have
      * cosine 1 - D^2/2, so that their outputs are at a squared distance of 2 (B(1) - B(c)) = B'(1) D^2. */
     double phi = nh_dual_value(&dual, 1), slope = nh_dual_slope(&dual), v = s2 * s2 * phi, chi = s2 * s2 * slope;
-    if (ffn == NH_FFN_SWIGLU || ffn == NH_FFN_GEGLU) { /* B(c) = s2^2 s1^2 c Phi(c) */
+    if (nh_ffn_is_gated(ffn)) { /* B(c) = s2^2 s1^2 c Phi(c) */
         chi = s1 * s1 * (v + chi);
         v *= s1 * s1;
     }
@@ -186,7 +186,7 @@ static void feed_forward(const struct law *law, const struct nh_pos *pos, const 
 {
     const size_t n = law->tokens;
     const double *y = law->input;
-    bool gated = law->config->ffn == NH_FFN_SWIGLU || law->config->ffn == NH_FFN_GEGLU;
+    bool gated = nh_ffn_is_gated(law->config->ffn);
     double s_in = gain_of(law, NH_W_IN, pos), s_out = gain_of(law, NH_W_OUT, pos);
     double s_act = gated ? gain_of(law, NH_W_GATE, pos) : s_in, mean = mean_diagonal(law, y);
     struct nh_dual dual;

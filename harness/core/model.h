@@ -18,7 +18,7 @@ int nh_model_create(struct nh_model *m, const struct nh_config *config, int batc
                     bool gradients);
 void nh_model_destroy(struct nh_model *m);
 
-/** Forward pass; the mean loss. Where the configuration is streamed, look(arg, step) is called behind each step. */
+/** Forward pass; the mean loss. Only where the configuration is streamed is look(arg, step) called behind each step. */
 double nh_model_forward(struct nh_model *m, const struct nh_config *config, void (*look)(void *arg, int step), void *arg);
 
 /** The fp64 twin of a configuration: the same function, every format fp64, weights not rounded. */

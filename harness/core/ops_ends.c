@@ -97,7 +97,7 @@ static unsigned xent_depends(const struct unit *u, size_t row, size_t col)
     const nh_val z = u->r->in[0], before = u->r->in[1];
     unsigned f = flags_of(row_ptr(u->x, z, (int)row), (size_t)value_of(u->x, z)->cols, 1);
     if (before >= 0)
-        f |= flags_of(row_ptr(u->x, before, (int)row), 3, 1);
+        f |= (unsigned)row_ptr(u->x, before, (int)row)[3];
     return u->p ? f | flags_of(pass_ptr(u->p, u->r->out, 0, (int)row), 1, 1) : f;
 }
 
@@ -145,7 +145,7 @@ static void xent_fwd(const struct unit *u)
         for (int c = 0; c < n; c += NH_VOCAB_BLOCK)
             take_block(z + c, n - c < NH_VOCAB_BLOCK ? n - c : NH_VOCAB_BLOCK, &aux[0], &aux[1]);
         if (r->u.xent.part) {
-            y[0] = aux[0], y[1] = aux[1], y[2] = hit;
+            y[0] = aux[0], y[1] = aux[1], y[2] = hit, y[3] = (real)xent_depends(u, (size_t)i, 0);
             continue;
         }
         *y = has_target(x, i) ? log_z(aux) - hit : 0;

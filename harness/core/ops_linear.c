@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-/** y = x W^T + b. W rows x cols = out x in. Products in blocks of rows, or of columns where there are few rows and so W is most of
- *  what is read; single-threaded BLAS inside; the gradient of W in blocks of its own rows, so that each of its sums runs over all tokens in one fixed order. */
+/** y = x W^T + b. W rows x cols = out x in. Products in blocks of rows, or of columns where there are few rows and so W
+ * is most of what is read; single-threaded BLAS inside; the gradient of W in blocks of its own rows, so that each of
+ * its sums runs over all tokens in one fixed order. */
 #include "harness/core/exec.h"
 
 enum { WEIGHT_ROWS = 128, FEW_ROWS = 256, MANY_COLS = 1024, COL_BLOCK = 512 };
@@ -12,7 +13,7 @@ static int weight_blocks(const struct nh_exec *x, const struct nh_rec *r)
 
 static bool by_columns(const struct nh_exec *x, const struct nh_rec *r)
 {
-    return x->g->rows <= FEW_ROWS && value_of(x, r->out)->cols >= MANY_COLS;
+    return x->g->rows <= FEW_ROWS && x->g->params[r->par[0]].rows >= MANY_COLS; /* a part of the product goes as all of it does */
 }
 
 static int fwd_units(const struct nh_exec *x, const struct nh_rec *r)
@@ -34,12 +35,12 @@ static unsigned depends_fwd(const struct unit *u, size_t row, size_t col)
 {
     const struct nh_exec *x = u->x;
     const struct nh_rec *r = u->r;
-    size_t in = (size_t)value_of(x, r->in[0])->cols;
+    size_t in = (size_t)value_of(x, r->in[0])->cols, at = col - (size_t)r->u.linear.row0; /* row of W that is there */
     unsigned f = 0;
     if (x->bad_value[value_of(x, r->in[0])->base])
         f |= flags_of(row_ptr(x, r->in[0], (int)row), in, 1);
     if (x->bad_param[r->par[0]])
-        f |= flags_of(weight_ptr(x, r->par[0]) + col * in, in, 1);
+        f |= flags_of(weight_ptr(x, r->par[0]) + at * in, in, 1);
     if (r->par[1] >= 0)
         f |= flags_of(weight_ptr(x, r->par[1]) + col, 1, 1);
     return f;
@@ -56,14 +57,15 @@ static void fwd(const struct unit *u)
     gemm(x, true, false, true, b.r1 - b.r0, cols, in->cols, row_ptr(x, r->in[0], b.r0), (size_t)in->ld,
          weight_ptr(x, r->par[0]) + (size_t)b.c0 * (size_t)in->cols, (size_t)in->cols, false, y, (size_t)out->ld);
     if (r->par[1] >= 0) {
-        const real *bias = weight_ptr(x, r->par[1]) + b.c0;
+        const real *bias = weight_ptr(x, r->par[1]) + r->u.linear.row0 + b.c0;
         for (int i = 0; i < b.r1 - b.r0; i++)
 #pragma omp simd
             for (int j = 0; j < cols; j++)
                 y[(size_t)i * (size_t)out->ld + (size_t)j] += bias[j];
     }
     struct store s = NH_T(nh_output)(u, b.r0, b.r1, depends_fwd);
-    s.p = y, s.cols = (size_t)cols, s.col0 = (size_t)b.c0, s.product = true;
+    s.p = y, s.cols = (size_t)cols, s.product = true;
+    s.col0 = (size_t)(r->u.linear.row0 + b.c0), s.width = (size_t)x->g->params[r->par[0]].rows;
     NH_T(nh_store)(&s);
 }
 
@@ -150,4 +152,5 @@ static void jvp(const struct unit *u)
          weight_ptr(x, r->par[0]), (size_t)in->cols, false, pass_ptr(u->p, r->out, b.s, b.r0), (size_t)out->ld);
 }
 
-const struct op NH_T(nh_op_linear) = {.units = fwd_units, .fwd = fwd, .vjp_units = vjp_units, .vjp = vjp, .jvp_units = row_units_vjp, .jvp = jvp};
+const struct op NH_T(nh_op_linear) = {
+    .units = fwd_units, .fwd = fwd, .vjp_units = vjp_units, .vjp = vjp, .jvp_units = row_units_vjp, .jvp = jvp};

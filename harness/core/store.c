@@ -15,7 +15,7 @@ struct bad {
 
 static void note_first(struct nh_first *f, const struct store *s, enum nh_offence kind, uint64_t index, double value)
 {
-    int n = s->u->x->g->n_recs, rec = (int)(s->u->r - s->u->x->g->recs);
+    int n = s->u->x->g->n_recs, rec = s->u->r->order;
     /* weights come first: they have the orders below the number of parameters */
     uint64_t order = (uint64_t)(s->direction == NH_FWD ? rec : n - rec) * 8 + (uint64_t)s->stage + (uint64_t)s->u->x->g->n_params;
     struct nh_first here = {kind, s->site, order, index, value};
@@ -94,8 +94,8 @@ struct store NH_T(nh_output)(const struct unit *u, int r0, int r1, depends_fn *d
     const struct nh_value *v = value_of(u->x, u->r->out);
     return (struct store){.u = u, .site = v->site, .direction = NH_FWD, .stage = 7, .fmt = &u->x->g->fmt[v->role],
                           .p = row_ptr(u->x, u->r->out, r0), .rows = (size_t)(r1 - r0), .cols = (size_t)v->cols,
-                          .ld = (size_t)v->ld, .row0 = (size_t)r0, .width = (size_t)v->cols,
-                          .bad = &u->x->bad_value[u->r->out], .depends = depends, .counted = true};
+                          .ld = (size_t)v->ld, .row0 = (size_t)r0, .col0 = (size_t)v->col0, .width = (size_t)v->ld,
+                          .bad = &u->x->bad_value[v->base], .depends = depends, .counted = true};
 }
 
 real *NH_T(nh_cotangent)(const struct unit *u, nh_val v, struct rows rows, real *scratch, size_t *ld)

@@ -120,6 +120,23 @@ static void cast_end(struct nh_exec *x, const struct cast *c)
     }
 }
 
+/** Counts what did not even fit the master's format as its overflow, not as something that the cast was given. */
+static void settle(struct nh_exec *x, struct cast *c, struct cast *lost)
+{
+    c->counts.propagated -= lost->counts.overflow, lost->counts.propagated = 0, lost->bad = 0;
+    if (lost->counts.overflow)
+        cast_end(x, lost);
+}
+
+/** Rounds masters or moments, where their format is narrower than what carries them. */
+static void round_state(const struct nh_exec *x, enum nh_role role, real *w, size_t n, struct cast *lost)
+{
+    const struct nh_fmt *f = &x->g->fmt[role];
+    struct nh_span unused = nh_span_zero();
+    if (is_narrow(f))
+        nh_round_real(f, w, n, &unused, lost ? hear : NULL, lost);
+}
+
 void NH_T(nh_forget_param)(struct nh_exec *x, int param)
 {
     x->param_counts[param] = (struct nh_counts){.min_abs = (double)INFINITY};
@@ -136,16 +153,15 @@ void NH_T(nh_set_param)(struct nh_exec *x, int param, const double *w)
     bool narrow = is_narrow(&x->g->fmt[NH_ROLE_MASTER]);
     for (size_t i = 0; i < n; i++) {
         to[i] = (real)(narrow ? nh_round(&x->g->fmt[NH_ROLE_MASTER], w[i]) : w[i]);
-        if (isinf(to[i]) && isfinite(w[i]))
+        if (!isfinite(to[i]) && isfinite(w[i]))
             hear(&lost, i, w[i]);
     }
     if (x->masters && x->masters != x->weights)
         memcpy(x->masters + p->offset, to, n * sizeof *to);
     NH_T(nh_forget_param)(x, param);
     cast(x, &c, to, n);
-    c.counts.propagated -= lost.counts.overflow, lost.bad = 0;
+    settle(x, &c, &lost);
     cast_end(x, &c);
-    cast_end(x, &lost);
 }
 
 void NH_T(nh_load_param)(struct nh_exec *x, const struct nh_weight_source *source, int param, int row0, int rows, real *to, bool counted)
@@ -153,21 +169,18 @@ void NH_T(nh_load_param)(struct nh_exec *x, const struct nh_weight_source *sourc
     enum { PIECE = 1 << 16 };
     const struct nh_param *p = &x->g->params[param];
     size_t first = (size_t)row0 * (size_t)p->cols, n = (size_t)rows * (size_t)p->cols;
-    bool narrow = is_narrow(&x->g->fmt[NH_ROLE_MASTER]);
     int pieces = (int)((n + PIECE - 1) / PIECE);
 #pragma omp parallel for schedule(static) num_threads(x->threads)
     for (int i = 0; i < pieces; i++) {
         size_t at = (size_t)i * PIECE, size = n - at < PIECE ? n - at : PIECE;
-        struct cast c = cast_begin(x, param, first + at);
-        struct nh_span unused = nh_span_zero();
+        struct cast c = cast_begin(x, param, first + at), lost = c;
         source->read(source->arg, p, first + at, size, NH_REAL_BITS, to + at);
         if (source->done)
             source->done(source->arg, p, first + at, size);
-        if (narrow)
-            nh_round_real(&x->g->fmt[NH_ROLE_MASTER], to + at, size, &unused, NULL, NULL);
+        round_state(x, NH_ROLE_MASTER, to + at, size, &lost);
         cast(x, &c, to + at, size);
         if (counted)
-            cast_end(x, &c);
+            settle(x, &c, &lost), cast_end(x, &c);
     }
 }
 
@@ -261,15 +274,6 @@ void NH_T(nh_accumulate)(struct nh_exec *x, bool first)
 
 /* ---- the optimizers ---- */
 
-/** Rounds masters or moments, where their format is narrower than what carries them. */
-static void round_state(const struct nh_exec *x, enum nh_role role, real *w, size_t n, struct cast *lost)
-{
-    const struct nh_fmt *f = &x->g->fmt[role];
-    struct nh_span unused = nh_span_zero();
-    if (is_narrow(f))
-        nh_round_real(f, w, n, &unused, lost ? hear : NULL, lost);
-}
-
 /** w = (1 - lr decay) w - step for numbers [first, first + n), n at most BLOCK, and their cast. */
 static uint64_t move_weights(struct nh_exec *x, struct cast *c, size_t first, const real *step, size_t n, const struct nh_update *u)
 {
@@ -287,9 +291,7 @@ static uint64_t move_weights(struct nh_exec *x, struct cast *c, size_t first, co
         memcpy(stored, w, n * sizeof *stored);
     c->first = first;
     cast(x, c, stored, n);
-    c->counts.propagated -= lost.counts.overflow, lost.counts.propagated = 0, lost.bad = 0;
-    if (lost.counts.overflow)
-        cast_end(x, &lost);
+    settle(x, c, &lost);
     for (size_t i = 0; i < n; i++)
         changed += stored[i] != before[i];
     return changed;

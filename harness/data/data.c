@@ -3,6 +3,7 @@
 
 #include "harness/core/err.h"
 #include "harness/data/source.h"
+#include "results/file.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -23,17 +24,13 @@ void *nh_data_new(size_t size, const struct nh_data_request *request)
     data->batch = request->batch ? request->batch : NH_DATA_BATCH;
     data->vocab = request->vocab;
     data->key = nh_data_hash(request->seed ^ stream, request->held_out);
-    data->digest = 0xcbf29ce484222325; /* FNV-1a's start */
+    data->digest = NH_DIGEST_START;
     return data;
 }
 
 void nh_data_digest(struct nh_data *data, const void *bytes, size_t n)
 {
-    const unsigned char *byte = bytes;
-    uint64_t digest = data->digest;
-    for (size_t i = 0; i < n; i++)
-        digest = (digest ^ byte[i]) * 0x100000001b3;
-    data->digest = digest;
+    data->digest = nh_digest(data->digest, bytes, n);
 }
 
 void nh_data_digest_number(struct nh_data *data, uint64_t number)

@@ -12,7 +12,7 @@
  *  (vocab stays 0 where not asked), and so is the key. NULL and an error recorded where there is no memory. */
 void *nh_data_new(size_t size, const struct nh_data_request *);
 
-/** Takes n bytes of content into the digest (FNV-1a, 64 bit). */
+/** Takes n bytes of content into the digest. */
 void nh_data_digest(struct nh_data *, const void *bytes, size_t n);
 
 /** Takes one number into the digest, lowest byte first. */

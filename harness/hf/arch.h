@@ -5,6 +5,7 @@
 #define NH_ARCH_H
 
 #include "harness/core/graph.h"
+#include "harness/io/safetensors.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -85,9 +86,10 @@ struct nh_arch {
     const struct nh_setting *recipe; /**< options of its authors' start, for --arch */
     const struct nh_arch_key *keys;  /**< closed by a NULL kind */
     const struct nh_arch_tensor *tensors;  /**< closed by a NULL param */
+    const struct nh_arch_tensor *stacked;  /**< those that newer files have instead: one tensor of three dimensions, all experts; or NULL */
     const struct nh_arch_prefix *prefixes; /**< in the order in which they are tried; closed by a NULL body */
-    const char *const *unread; /**< ends of names of tensors that take no part: masks, tables; closed by NULL */
-    const char *const *beside; /**< beginnings of names of tensors of other models in the same files; closed by NULL, or NULL */
+    const char *const *unread; /**< tensors that take no part: the ends of their names or, with a dot at the end, a part of these;
+                                    closed by NULL */
     const char *const *open;   /**< options that neither config.json nor tensors tell, so that they stay the user's */
 };
 
@@ -102,12 +104,23 @@ struct nh_piece {
     char name[112];
     size_t first, n;   /**< its numbers among those of the parameter, row by row */
     size_t rows, cols; /**< of the parameter's side; rows = 0: a tensor of one dimension */
+    size_t stack;      /**< > 0: the rows are those of so many matrices, the first of three dimensions */
     bool transposed;
 };
 
-/** The tensors of a parameter, to be freed; none (and *n = 0) where the architecture has none, or arch is NULL. */
+/** The shape of its tensor, and where in it number i of the piece stands. */
+struct nh_shape nh_piece_shape(const struct nh_piece *p);
+static inline size_t nh_piece_place(const struct nh_piece *p, size_t i)
+{
+    return p->transposed ? i % p->cols * p->rows + i / p->cols : i;
+}
+
+/** The tensors of a parameter, of `arch->tensors` or of `arch->stacked`, to be freed; none (and *n = 0) where the architecture has
+ *  none, or arch is NULL. */
 struct nh_piece *nh_arch_pieces(const struct nh_arch *arch, const struct nh_arch_prefix *prefix, const struct nh_config *config,
                                 const struct nh_param *param, size_t *n);
+struct nh_piece *nh_arch_stacked(const struct nh_arch *arch, const struct nh_arch_prefix *prefix, const struct nh_config *config,
+                                 const struct nh_param *param, size_t *n);
 
 /** The value of a key, or of one of several "a|b"; NULL where there is none. */
 const json_t *nh_key_find(const json_t *config, const char *keys);

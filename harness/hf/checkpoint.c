@@ -2,6 +2,7 @@
 #include "harness/hf/checkpoint.h"
 
 #include "harness/core/err.h"
+#include "results/file.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -285,7 +286,17 @@ const struct nh_shape *nh_hf_shape(const struct nh_hf *hf, const char *name)
 
 struct nh_piece *nh_hf_pieces(const struct nh_hf *hf, const struct nh_config *config, const struct nh_param *param, size_t *n)
 {
-    return nh_arch_pieces(hf->arch, hf->prefix, config, param, n);
+    struct nh_piece *pieces = nh_arch_pieces(hf->arch, hf->prefix, config, param, n), *stacked;
+    size_t n_stacked;
+    if (!*n || find(hf, pieces->name) || !(stacked = nh_arch_stacked(hf->arch, hf->prefix, config, param, &n_stacked)))
+        return pieces;
+    if (find(hf, stacked->name)) {
+        free(pieces);
+        *n = n_stacked;
+        return stacked;
+    }
+    free(stacked);
+    return pieces;
 }
 
 /* ---- which tensor is which parameter ---- */
@@ -298,9 +309,7 @@ static bool is_positions(const struct nh_param *p)
 /** A table of positions may be longer than the sequences; else the shape must be the piece's. */
 static int check_shape(const struct nh_hf *hf, const struct nh_param *p, const struct nh_piece *piece, const struct nh_tensor *t)
 {
-    struct nh_shape want = {.rank = piece->rows ? 2 : 1, .dims = {piece->rows ? piece->rows : piece->cols, piece->cols}};
-    if (piece->transposed)
-        want.dims[0] = piece->cols, want.dims[1] = piece->rows;
+    const struct nh_shape want = nh_piece_shape(piece);
     bool fits = t->shape.rank == want.rank;
     for (int d = 0; fits && d < want.rank; d++)
         fits = t->shape.dims[d] == want.dims[d] || (is_positions(p) && d == 0 && t->shape.dims[d] > want.dims[d]);
@@ -351,27 +360,25 @@ static int bound_by_name(const void *a, const void *b)
     return strcmp(((const struct bound *)a)->name, ((const struct bound *)b)->name);
 }
 
-static bool ends_with(const char *name, const char *end)
+/** The end of a name, or where it ends in a dot any part of it. */
+static bool fits(const char *name, const char *pattern)
 {
-    const size_t n = strlen(name), m = strlen(end);
-    return n >= m && strcmp(name + n - m, end) == 0;
+    const size_t n = strlen(name), m = strlen(pattern);
+    return pattern[m - 1] == '.' ? strstr(name, pattern) != NULL : n >= m && strcmp(name + n - m, pattern) == 0;
 }
 
-/** Every tensor is read, or is one of those that take no part, or of another model beside this one, or a head beside a tied one. */
+/** Every tensor is read, or is one of those that take no part, or a head beside a tied one. */
 static int check_unread(const struct nh_hf *hf, const struct nh_config *config, FILE *notes)
 {
     const struct nh_param head = {.name = "head", .rows = config->vocab, .cols = config->width};
     size_t n;
     struct nh_piece *piece = nh_hf_pieces(hf, config, &head, &n);
-    int status = NH_OK, n_beside = 0;
+    int status = NH_OK;
     for (size_t i = 0; i < hf->n_entries && !status; i++) {
         const char *name = hf->entries[i].tensor->name;
         bool left = hf->entries[i].read;
         for (const char *const *u = hf->arch->unread; u && *u && !left; u++)
-            left = ends_with(name, *u);
-        for (const char *const *u = hf->arch->beside; u && *u && !left; u++)
-            if (strncmp(name, *u, strlen(*u)) == 0)
-                left = n_beside++ >= 0;
+            left = fits(name, *u);
         if (!left && n && config->tie && strcmp(name, piece->name) == 0) {
             fprintf(notes, "harness: %s is left unread, as config.json ties the head to the embedding\n", name);
             left = true;
@@ -380,8 +387,6 @@ static int check_unread(const struct nh_hf *hf, const struct nh_config *config, 
             status = nh_fail(NH_FAILED, "'%s': the tensor '%.80s' is no part of the model that config.json tells; get the files that "
                                         "belong together", hf->dir, name);
     }
-    if (!status && n_beside)
-        fprintf(notes, "harness: %d tensors beside the text model (images) are left unread\n", n_beside);
     free(piece);
     return status;
 }
@@ -506,28 +511,21 @@ int nh_hf_bind(struct nh_hf *hf, const struct nh_config *config, const struct nh
 
 /* ---- which checkpoint it is ---- */
 
-static uint64_t mix(uint64_t hash, const void *bytes, size_t n)
-{
-    for (const unsigned char *p = bytes, *end = p + n; p < end; p++)
-        hash = (hash ^ *p) * UINT64_C(0x100000001b3);
-    return hash;
-}
-
 uint64_t nh_hf_digest(const struct nh_hf *hf)
 {
     enum { SAMPLE = 1024, SAMPLES = 3 };
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    uint64_t hash = NH_DIGEST_START;
     char *text = json_dumps(hf->file, JSON_SORT_KEYS | JSON_COMPACT);
-    hash = text ? mix(hash, text, strlen(text)) : hash;
+    hash = text ? nh_digest(hash, text, strlen(text)) : hash;
     free(text);
     for (size_t i = 0; i < hf->n_entries; i++) {
         const struct nh_tensor *t = hf->entries[i].tensor;
         const size_t size = nh_tensor_bytes(t), part = size < SAMPLE ? size : SAMPLE;
-        hash = mix(hash, t->name, strlen(t->name) + 1);
-        hash = mix(hash, &t->type, sizeof t->type);
-        hash = mix(hash, t->shape.dims, (size_t)t->shape.rank * sizeof *t->shape.dims);
+        hash = nh_digest(hash, t->name, strlen(t->name) + 1);
+        hash = nh_digest(hash, &t->type, sizeof t->type);
+        hash = nh_digest(hash, t->shape.dims, (size_t)t->shape.rank * sizeof *t->shape.dims);
         for (size_t s = 0; s < SAMPLES; s++)
-            hash = mix(hash, t->bytes + (size - part) / (SAMPLES - 1) * s, part);
+            hash = nh_digest(hash, t->bytes + (size - part) / (SAMPLES - 1) * s, part);
     }
     return hash;
 }

@@ -5,7 +5,6 @@
 #define NH_HF_CHECKPOINT_H
 
 #include "harness/hf/arch.h"
-#include "harness/io/safetensors.h"
 
 #include <stdint.h>
 #include <stdio.h>
@@ -28,13 +27,13 @@ const struct nh_setting *nh_hf_settings(const struct nh_hf *hf);
  *  *source gives their numbers, until the checkpoint is closed. Notes about what is left unread go to `notes`. */
 int nh_hf_bind(struct nh_hf *hf, const struct nh_config *config, const struct nh_weight_source **source, FILE *notes);
 
-/** The published tensors of a parameter, to be freed; rows of `positions` beyond the parameter's are in *rows of the tensor. */
+/** The published tensors of a parameter, to be freed; that of `positions` may have more rows in the file. */
 struct nh_piece *nh_hf_pieces(const struct nh_hf *hf, const struct nh_config *config, const struct nh_param *param, size_t *n);
 
 /** The shape of a tensor in the file; NULL where there is none of this name. */
 const struct nh_shape *nh_hf_shape(const struct nh_hf *hf, const char *name);
 
-/** FNV-1a of config.json, of names, types and shapes of all tensors, and of samples of their numbers. */
+/** Digest of config.json, of names, types and shapes of all tensors, and of samples of their numbers. */
 uint64_t nh_hf_digest(const struct nh_hf *hf);
 
 #endif

@@ -11,12 +11,16 @@
 #define NH_PREFIXES(...) (const struct nh_arch_prefix[]){__VA_ARGS__, {NULL, NULL}}
 #define NH_WORDS(...)    (const char *const[]){__VA_ARGS__, NULL}
 
-/* Sizes, by the keys of all descendants; HEADS, KV, VOCAB: where the key is not there, NULL = it must be. */
-#define NH_KEYS_SIZES_OR(HEADS, KV, VOCAB)                                                                                        \
-    {"num_hidden_layers", "depth", &nh_key_count, NULL, NULL, NULL}, {"hidden_size", "width", &nh_key_count, NULL, NULL, NULL},     \
-        {"num_attention_heads", "heads", &nh_key_count, HEADS, NULL, NULL}, {"num_key_value_heads", "kv-heads", &nh_key_count, KV, NULL, NULL},  \
-        {"intermediate_size", "ffn-mult", &nh_key_ratio, NULL, NULL, NULL}, {"vocab_size", "vocab", &nh_key_count, VOCAB, NULL, NULL}, \
+/* Sizes, by the keys of all descendants; of some, values without the key. */
+#define NH_KEYS_SIZES_OR(heads, kv_heads, vocab)                                                                       \
+    {"num_hidden_layers", "depth", &nh_key_count, NULL, NULL, NULL},                                                   \
+        {"hidden_size", "width", &nh_key_count, NULL, NULL, NULL},                                                     \
+        {"num_attention_heads", "heads", &nh_key_count, heads, NULL, NULL},                                            \
+        {"num_key_value_heads", "kv-heads", &nh_key_count, kv_heads, NULL, NULL},                                      \
+        {"intermediate_size", "ffn-mult", &nh_key_ratio, NULL, NULL, NULL},                                            \
+        {"vocab_size", "vocab", &nh_key_count, vocab, NULL, NULL},                                                     \
         {"max_position_embeddings", NULL, &nh_key_positions, "", NULL, NULL}
+
 #define NH_KEYS_SIZES NH_KEYS_SIZES_OR(NULL, "heads", NULL)
 
 /* A gated FFN; "gelu" without more is the exact form, which the core has not. */

@@ -232,7 +232,8 @@ static int scaling(const struct nh_hf_reading *in, const json_t *rope, char text
     return NH_OK;
 }
 
-static int read_scaling_global(const struct nh_hf_reading *in, const struct nh_arch_key *key, const json_t *value, char text[NH_SETTING_SIZE])
+static int read_scaling_global(const struct nh_hf_reading *in, const struct nh_arch_key *key, const json_t *value,
+                               char text[NH_SETTING_SIZE])
 {
     (void)key, (void)value;
     const json_t *own = json_object_get(in->config, "rope_scaling"), *local = rope_of(in, "sliding_attention");
@@ -308,7 +309,7 @@ static int read_layers(const struct nh_hf_reading *in, const struct nh_arch_key 
     const int status = whole(in, key->words->option, strtoll(key->words->value, NULL, 10), &period);
     const json_t *types = json_object_get(in->config, "layer_types");
     if (!status && period < 1 && (!types || json_is_null(types)))
-        return REFUSE(in, "%s must be a whole number above 0", key->words->option);
+        return REFUSE(in, "%.*s must be a whole number above 0", name_length(key->words->option), key->words->option);
     return status ? status : layers(in, period > 0 ? period : 1, 0, text);
 }
 

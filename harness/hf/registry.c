@@ -54,8 +54,17 @@ static void tensor_name(char name[112], const char *prefix, const char *pattern,
                  expert, at[1] + 2);
 }
 
-struct nh_piece *nh_arch_pieces(const struct nh_arch *arch, const struct nh_arch_prefix *prefix, const struct nh_config *config,
-                                const struct nh_param *param, size_t *n)
+struct nh_shape nh_piece_shape(const struct nh_piece *p)
+{
+    if (!p->rows)
+        return (struct nh_shape){1, {p->cols}};
+    if (p->stack)
+        return (struct nh_shape){3, {p->stack, p->rows / p->stack, p->cols}};
+    return p->transposed ? (struct nh_shape){2, {p->cols, p->rows}} : (struct nh_shape){2, {p->rows, p->cols}};
+}
+
+static struct nh_piece *pieces_of(const struct nh_arch_tensor *t, const struct nh_arch_prefix *prefix, const struct nh_config *config,
+                                  const struct nh_param *param, size_t *n)
 {
     static const char layers[] = "layers.";
     const char *name = param->name;
@@ -64,7 +73,7 @@ struct nh_piece *nh_arch_pieces(const struct nh_arch *arch, const struct nh_arch
         name += length;
     struct nh_piece *pieces = NULL;
     *n = 0;
-    for (const struct nh_arch_tensor *t = arch ? arch->tensors : NULL; t && t->param; t++) {
+    for (; t && t->param; t++) {
         if (strcmp(t->param, name) != 0)
             continue;
         const bool each = strstr(t->tensor, "%d") && strstr(strstr(t->tensor, "%d") + 2, "%d");
@@ -83,5 +92,20 @@ struct nh_piece *nh_arch_pieces(const struct nh_arch *arch, const struct nh_arch
             tensor_name(p->name, strcmp(t->param, "head") == 0 ? prefix->head : prefix->body, t->tensor, layer - 1, (int)e);
         }
     }
+    return pieces;
+}
+
+struct nh_piece *nh_arch_pieces(const struct nh_arch *arch, const struct nh_arch_prefix *prefix, const struct nh_config *config,
+                                const struct nh_param *param, size_t *n)
+{
+    return pieces_of(arch ? arch->tensors : NULL, prefix, config, param, n);
+}
+
+struct nh_piece *nh_arch_stacked(const struct nh_arch *arch, const struct nh_arch_prefix *prefix, const struct nh_config *config,
+                                 const struct nh_param *param, size_t *n)
+{
+    struct nh_piece *pieces = pieces_of(arch->stacked, prefix, config, param, n);
+    for (size_t i = 0; i < *n; i++)
+        pieces[i].stack = (size_t)config->moe.experts;
     return pieces;
 }

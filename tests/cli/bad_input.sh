@@ -143,7 +143,7 @@ refused 2 '--theta has no effect' --pos nope --theta 500
 refused 2 '--image-grid has no effect' --data zipf --image-grid 14
 refused 2 '--image-levels has no effect' --data uniform --image-levels 16
 refused 2 '--qk-norm has no effect' --branches ffn --qk-norm
-refused 2 '--qk-init 0 has no effect' --branches ffn --qk-init 0
+refused 2 '--qk-init has no effect' --branches ffn --qk-init 0
 refused 2 '--score-scale has no effect' --branches ffn --score-scale after
 refused 2 '--window has no effect' --branches ffn --window 8
 refused 2 '--window 16 has no effect' --data zipf --seq 16 --window 16

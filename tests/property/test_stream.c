@@ -14,7 +14,14 @@ static const char *const models[] = {
     "--depth 2 --width 24 --heads 4 --layout residual --dtype fp8-e4m3 --embed-rms 300 --vocab 9000 --z-loss 0.01",
     "--depth 3 --width 24 --heads 4 --layout reordered --qk-norm=width --dtype fp64 --head-dim 10 --vocab 16384",
     "--depth 2 --width 24 --heads 4 --layout parallel --dtype fp16 --policy amp-o1 --vocab 10000 --threads 2",
+    /* products in parts */
+    "--depth 1 --width 512 --heads 4 --layout sandwich --dtype fp16 --ffn-mult 19 --seq 5 --batch 1 --bias --embed-rms 1000",
+    "--depth 1 --width 512 --branches ffn --dtype fp16 --ffn swiglu --ffn-mult 9 --seq 130 --batch 2 --embed-rms 9000",
     "--depth 6 --width 24 --heads 4 --layout no-norm --dtype e4m3 --embed-rms 40 --vocab 8500",
+    /* logits that overflow in several blocks of the vocabulary; weights that do not fit their masters */
+    "--depth 1 --width 24 --heads 4 --layout sandwich --tie --dtype fp16 --roles embedding=fp32,weight=fp32 --embed-rms 9000 --vocab 20011",
+    "--depth 2 --width 24 --heads 4 --dtype fp16 --roles master=fp8-e4m3 --embed-rms 200 --vocab 8500",
+    "--depth 2 --width 24 --heads 4 --dtype bf16 --roles master=fp16 --embed-rms 40000 --vocab 8500",
 };
 
 /** The numbers of a model's weights before they are rounded. */

@@ -387,7 +387,8 @@ START_TEST(wide_softmax_is_taken_for_a_narrow_one)
     static const struct {
         const char *dtype, *softmax;
         bool narrow;
-    } cases[] = {{"fp16", "fp32", false}, {"fp64", "fp64", false}, {"fp64", "fp32", false}, {"fp16", "tf32", true}, {"fp64", "e11m22", true}};
+    } cases[] = {{"fp16", "fp32", false}, {"fp64", "fp64", false}, {"fp64", "fp32", false}, {"fp16", "tf32", true},
+                 {"fp64", "e11m22", true}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct nh_config c = narrow(cases[i].dtype, cases[i].softmax);
         struct nh_graph *g = nh_graph_new(&c, 1, 1, 1);
