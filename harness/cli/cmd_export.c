@@ -222,6 +222,9 @@ int nh_cmd_export(int argc, char **argv)
     int status = nh_options_parse(&run.options, argc - 1, argv + 1);
     if (!status && run.options.config.train.steps)
         status = nh_fail(NH_USAGE, "export writes the model at its start; leave out --steps");
+    for (const char *const *w = (const char *const[]){"dump", "out", "dry-run", "probes", NULL}; !status && *w; w++)
+        if (nh_options_given(&run.options, *w))
+            status = nh_fail(NH_USAGE, "--%s has no effect on export, which runs no model; leave it out", *w);
     if (!status)
         status = check_folder(argv[0], run.options.config.force);
     if (!status)

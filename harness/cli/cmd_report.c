@@ -9,10 +9,11 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /** The columns that are read. */
 struct columns {
-    size_t step, layer, site, direction, dtype, overflow, max_abs, wide;
+    size_t run, step, layer, site, direction, dtype, overflow, max_abs, wide;
     bool has_wide;
 };
 
@@ -21,6 +22,7 @@ struct lines {
     struct nh_site_line *line;
     size_t n;
     double step;
+    char run[64]; /**< whose rows they are */
 };
 
 static int find_columns(const struct nh_reader *r, struct columns *c)
@@ -28,7 +30,7 @@ static int find_columns(const struct nh_reader *r, struct columns *c)
     const struct {
         const char *name;
         size_t *at;
-    } needed[] = {{"step", &c->step},           {"layer", &c->layer}, {"site", &c->site},         {"direction", &c->direction},
+    } needed[] = {{"run", &c->run},             {"step", &c->step},           {"layer", &c->layer}, {"site", &c->site},         {"direction", &c->direction},
                   {"overflow", &c->overflow}, {"dtype", &c->dtype}, {"max_abs", &c->max_abs}};
     int status = NH_OK;
     for (size_t i = 0; i < sizeof needed / sizeof *needed && !status; i++)
@@ -75,6 +77,11 @@ static int take_row(struct nh_reader *r, const struct columns *c, struct lines *
     if (!(layer >= 0 && layer < 1e6 && overflow >= 0 && overflow < 0x1p63 && isfinite(step)))
         return nh_fail(NH_FAILED, "line %zu of sites.csv has no layer, step or count that can be; it is not as harness wrote it",
                        nh_reader_line(r));
+    if (lines->step < 0)
+        snprintf(lines->run, sizeof lines->run, "%s", nh_reader_text(r, c->run));
+    else if (strncmp(lines->run, nh_reader_text(r, c->run), sizeof lines->run - 1) != 0)
+        return nh_fail(NH_FAILED, "line %zu of sites.csv is of another run than what is before it; give folders of one run each",
+                       nh_reader_line(r));
     if (step > lines->step)
         lines->n = 0, lines->step = step;
     const char *dtype = nh_reader_text(r, c->dtype);
@@ -94,6 +101,8 @@ static int report(const char *dir)
     int more = 1;
     if (snprintf(path, sizeof path, "%s/sites.csv", dir) >= (int)sizeof path)
         return nh_fail(NH_USAGE, "the name '%.60s...' is too long", dir);
+    if (access(path, F_OK) != 0)
+        return nh_fail(NH_FAILED, "'%s' has no sites.csv; give the folder of a run with the probe overflow", dir);
     int status = nh_reader_open(&r, path);
     if (status)
         return status;

@@ -43,6 +43,17 @@ int nh_run_open(struct nh_run *run)
     return run->options.checkpoint ? nh_hf_bind(run->options.checkpoint, c, &c->weights, stderr) : NH_OK;
 }
 
+/** A checkpoint sees any number as a token; what it was trained on are those of its tokenizer. */
+static void note_ids(const struct nh_run *run)
+{
+    enum { FEW_IDS = 256 };
+    const char *source = run->data->source->name;
+    const bool text = strcmp(source, "text") == 0, images = strcmp(source, "fashion-mnist") == 0;
+    if (run->options.checkpoint && run->options.config.vocab > FEW_IDS && (text || images))
+        fprintf(stderr, "harness: --data %s gives %s as ids, not the tokens that this checkpoint knows; --data tokens:FILE takes the ids "
+                        "of its tokenizer\n", source, text ? "bytes" : "grey levels");
+}
+
 /** The same, with what is held out; names the run and its folder. */
 static int begin(struct nh_run *run)
 {
@@ -50,6 +61,7 @@ static int begin(struct nh_run *run)
     int status = nh_run_open(run);
     if (status)
         return status;
+    note_ids(run);
     struct nh_data_request request = {.seq = c->seq, .batch = c->batch, .vocab = c->vocab, .seed = c->data_seed,
                                       .image_grid = c->image_grid, .image_levels = c->image_levels, .held_out = true};
     if (c->train.steps && run->data->source->holds_out)

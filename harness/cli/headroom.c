@@ -36,13 +36,18 @@ static bool leaves(const struct nh_fmt *f, double x)
     return !isfinite(nh_round(f, x));
 }
 
-/** Largest k with 2^k x inside the format; 0 for x = 0. */
-static int safe_scale(const struct nh_fmt *f, double x)
+enum { SCALE_TEXT = 16 };
+
+/** "2^k" with the largest k that keeps 2^k x inside the format, 2^0 for x = 0; "none" for inf. */
+static const char *safe_scale(const struct nh_fmt *f, double x, char text[SCALE_TEXT])
 {
-    int k = x > 0 && isfinite(x) ? (int)floor(log2(f->max / x)) + 1 : 0;
+    if (isinf(x))
+        return "none";
+    int k = x > 0 ? (int)floor(log2(f->max) - log2(x)) + 1 : 0;
     while (x > 0 && leaves(f, ldexp(x, k)))
         k--;
-    return k;
+    snprintf(text, SCALE_TEXT, "2^%d", k);
+    return text;
 }
 
 static int by_overflow(const void *a, const void *b)
@@ -105,15 +110,21 @@ static void print_headroom(FILE *file, struct group *groups, size_t n)
         for (size_t f = 0; f < FORMATS; f++)
             fprintf(file, " %9.1f", log2(format(f).max / groups[i].max_abs));
         const struct nh_fmt half = format(0);
-        fprintf(file, "       2^%d\n", safe_scale(&half, groups[i].max_abs));
+        char scale[SCALE_TEXT];
+        fprintf(file, "       %s\n", safe_scale(&half, groups[i].max_abs, scale));
     }
 }
 
 static void print_elsewhere(FILE *file, const struct nh_site_line *lines, size_t n)
 {
     double largest = 0;
-    for (size_t i = 0; i < n; i++)
+    size_t unknown = 0;
+    for (size_t i = 0; i < n; i++) {
         largest = lines[i].max_abs > largest ? lines[i].max_abs : largest;
+        unknown += isnan(lines[i].max_abs) ? 1 : 0;
+    }
+    if (unknown)
+        fprintf(file, "in fp32     %zu of %zu sites hold nothing but nan; what follows is of the others\n", unknown, n);
     for (size_t f = 0; f < FORMATS; f++) {
         const struct nh_fmt own = format(f);
         const struct nh_site_line *first = NULL;
@@ -128,7 +139,11 @@ static void print_elsewhere(FILE *file, const struct nh_site_line *lines, size_t
             fprintf(file, "%zu of %zu sites would overflow, the first %s of layer %d; ", count, n, first->site, first->layer);
         else
             fprintf(file, "nothing would overflow; ");
-        fprintf(file, "safe with all values times 2^%d\n", safe_scale(&own, largest));
+        char scale[SCALE_TEXT];
+        if (isinf(largest))
+            fprintf(file, "safe with no scale, as fp32 has an inf too\n");
+        else
+            fprintf(file, "safe with all values times %s\n", safe_scale(&own, largest, scale));
     }
 }
 

@@ -82,12 +82,17 @@ static void print_headroom(const struct nh_run *run)
     const struct nh_counts *counts = run->counts;
     int least = -1;
     double bits = (double)INFINITY;
-    uint64_t overflow[NH_DIRECTIONS] = {0}, stored = 0;
+    uint64_t overflow[NH_DIRECTIONS] = {0}, stored = 0, broken = 0; /* weights that were inf or nan before they were stored */
+    int broken_layer = 0;
     for (int s = 0; s < g->n_sites; s++) {
         for (int d = 0; d < NH_DIRECTIONS; d++)
             overflow[d] += counts[s * NH_DIRECTIONS + d].overflow;
         const struct nh_counts *c = &counts[s * NH_DIRECTIONS + NH_FWD];
         stored += c->total;
+        if (g->sites[s].name == NH_SITE_WEIGHT && c->propagated) {
+            broken_layer = broken ? broken_layer : g->sites[s].layer;
+            broken += c->propagated;
+        }
         double b = nh_headroom_bits(nh_site_format(g, s, NH_FWD), c);
         if (c->total && b < bits)
             bits = b, least = s;
@@ -101,6 +106,8 @@ static void print_headroom(const struct nh_run *run)
     printf("overflow  %llu of %llu values forward, %llu in gradients, %llu in weight gradients\n",
            (unsigned long long)overflow[NH_FWD], (unsigned long long)stored, (unsigned long long)overflow[NH_BWD],
            (unsigned long long)overflow[NH_WGRAD]);
+    if (broken)
+        printf("weights   %llu are inf or nan by themselves, the first in layer %d\n", (unsigned long long)broken, broken_layer);
 }
 
 /** Sites by overflow count, and what the fp32 twin tells. */
@@ -152,6 +159,8 @@ void nh_report_run(const struct nh_run *run)
     const struct nh_config *c = &run->options.config;
     printf("%s  L %d  %s  %s  (%.3g M parameters, %s)\n", c->layout->name, c->depth, c->dtype.name,
            c->layout->equation, (double)nh_graph_parameters(run->model.graph) / 1e6, run->data->what);
+    if (run->options.checkpoint)
+        printf("model     %s (%s)\n", c->model, nh_hf_arch(run->options.checkpoint)->name);
     if (run->rows.n)
         print_layers(run);
     if (run->counts)

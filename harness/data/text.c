@@ -38,7 +38,8 @@ static int check(const struct text *text, const char *path)
     for (size_t i = 0; vocab < 256 && i < text->n; i++)
         if (text->bytes[i] >= vocab)
             return nh_fail(NH_FAILED,
-                           "'%s' has the byte %d at offset %zu, outside --vocab %d; use --vocab 256 or leave it out",
+                           "'%s' has the byte %d at offset %zu, outside the vocabulary of %d; use --vocab 256 or leave it out; "
+                           "with --model take --data tokens:FILE",
                            path, text->bytes[i], i, vocab);
     return NH_OK;
 }

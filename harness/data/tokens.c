@@ -74,8 +74,8 @@ static int parse_line(struct nh_tokens *tokens, const unsigned char *p, const un
             return bad_word(word, p, name, line, n - first);
         if (vocab && id >= vocab)
             return nh_fail(NH_FAILED,
-                           "'%s', line %zu, position %zu (from 0): id %d is outside --vocab %d; use --vocab %d or "
-                           "more, or leave it out",
+                           "'%s', line %zu, position %zu (from 0): id %d is outside the vocabulary of %d; use --vocab %d or "
+                           "more, or leave it out; with --model take the ids of its own tokenizer",
                            name, line, n - first, id, vocab, id + 1);
         tokens->largest = id > tokens->largest ? id : tokens->largest;
         tokens->ids[n++] = id;

@@ -9,6 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /** A tensor of some shard. */
@@ -55,6 +56,9 @@ static char *path_of(const char *dir, const char *name)
 static int load_json(json_t **out, const char *path, const char *what)
 {
     json_error_t error;
+    struct stat st;
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) /* of a pipe nothing may ever come */
+        return nh_fail(NH_FAILED, "'%s' is no plain file; give a folder with %s", path, what);
     *out = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
     if (json_is_object(*out))
         return NH_OK;
@@ -184,7 +188,12 @@ static int find_arch(struct nh_hf *hf)
         return unknown_type(hf, json_is_string(type) ? json_string_value(type) : "(none)");
     if (json_is_object(json_object_get(hf->file, "text_config")))
         hf->config = json_object_get(hf->file, "text_config");
-    if (json_object_get(hf->file, "quantization_config"))
+    const char *inner = json_string_value(json_object_get(hf->config, "model_type"));
+    if (inner && !has_type(hf->arch, inner))
+        return nh_fail(NH_FAILED, "'%s': its text_config is of the model_type '%.60s', which inside %s is not known here", hf->config_path,
+                       inner, hf->arch->name);
+    const json_t *codes[] = {json_object_get(hf->file, "quantization_config"), json_object_get(hf->config, "quantization_config")};
+    if ((codes[0] && !json_is_null(codes[0])) || (codes[1] && !json_is_null(codes[1])))
         return nh_fail(NH_FAILED, "'%s' has a quantization_config: its weights are codes, not numbers; give the checkpoint that is not "
                                   "quantised", hf->config_path);
     return NH_OK;

@@ -160,15 +160,18 @@ static int theta(const struct nh_hf_reading *in, const struct nh_arch_key *key, 
                  char text[NH_SETTING_SIZE])
 {
     const json_t *value = json_object_get(in->config, own);
-    double x;
+    const json_t *other = json_object_get(rope, "rope_theta");
+    double x, y;
     if (!value || json_is_null(value))
-        value = json_object_get(rope, "rope_theta");
+        value = other;
     if (!value || json_is_null(value)) {
         strcpy(text, key->absent);
         return NH_OK;
     }
     if (!is_number(value, &x) || !(x > 0))
         return REFUSE(in, "%s must be a number above 0", own);
+    if (other && !json_is_null(other) && (!is_number(other, &y) || x < y || x > y)) /* which one is read differs between versions */
+        return REFUSE(in, "%s and rope_theta of rope_parameters are not the same; keep the right one", own);
     nh_number_real(text, x);
     return NH_OK;
 }
@@ -234,6 +237,9 @@ static int read_scaling_global(const struct nh_hf_reading *in, const struct nh_a
 {
     (void)key, (void)value;
     const json_t *own = json_object_get(in->config, "rope_scaling"), *local = rope_of(in, "sliding_attention");
+    const json_t *all = json_object_get(in->config, "rope_parameters");
+    if (all && !json_is_null(all) && !json_is_object(all))
+        return REFUSE(in, "%s must be an object or null", "rope_parameters");
     const bool nested = local != json_object_get(in->config, "rope_parameters");
     const int status = scaling(in, nested ? local : NULL, text);
     if (!status && strcmp(text, "none") != 0)
@@ -301,7 +307,10 @@ static int read_layers(const struct nh_hf_reading *in, const struct nh_arch_key 
     (void)value;
     long long period;
     const int status = whole(in, key->words->option, strtoll(key->words->value, NULL, 10), &period);
-    return status ? status : layers(in, period > 0 ? period : MAX_LAYERS + 1, 0, text);
+    const json_t *types = json_object_get(in->config, "layer_types");
+    if (!status && period < 1 && (!types || json_is_null(types)))
+        return REFUSE(in, "%.*s must be a whole number above 0", name_length(key->words->option), key->words->option);
+    return status ? status : layers(in, period > 0 ? period : 1, 0, text);
 }
 
 static int read_layers_qwen(const struct nh_hf_reading *in, const struct nh_arch_key *key, const json_t *value, char text[NH_SETTING_SIZE])

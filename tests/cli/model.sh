@@ -114,6 +114,7 @@ def tiny_models_have_the_known_values():
         assert all(abs(a - b) < 2e-9 for a, b in zip(got, rms)), got
         assert abs(loss - nll) < 2e-9, loss
         assert ('lm_head.weight is left unread' in p.stderr) == (config == 'tied' and 'nohead' not in name), p.stderr
+        assert f'\nmodel     {f} (llama' in p.stdout, p.stdout
         assert option(f + '.out', 'model') == f and rows(f + '.out/layers.csv')[0]['init'] == 'checkpoint'
 
 
@@ -360,6 +361,23 @@ def nested_gemma_is_read():
         named['vision_tower.patch.weight'] = ['F32', [1], bytes(4)]
         got = dump(folder(f'nested{i}', {'model_type': 'gemma3', 'text_config': config}, named), short[1])
         assert {n.replace(body, 'model.', 1): x for n, x in got.items()} == want
+    # with images, and with the keys alone that the published 4B has
+    sparse = {k: config[k] for k in ('hidden_size', 'intermediate_size', 'num_hidden_layers', 'sliding_window', 'head_dim')}
+    sparse['model_type'] = 'gemma3_text'
+    at = 'model.layers.%d.self_attn.'
+    t = tensors_of(config, {**shapes, **qk, **gemma, at + 'q_proj.weight': [32, 8], at + 'k_proj.weight': [16, 8],
+                            at + 'v_proj.weight': [16, 8], at + 'o_proj.weight': [8, 32]})
+    t['model.embed_tokens.weight'] = ['BF16', [262208, 8], bytes(2 * 8 * 262208)]
+    t = {n.replace('model.', 'language_model.model.', 1): x for n, x in t.items()}
+    t['vision_tower.vision_model.head.weight'] = t['multi_modal_projector.mm_input_projection_weight'] = ['BF16', [2], bytes(4)]
+    f = folder('images', {'model_type': 'gemma3', 'text_config': sparse, 'vision_config': {}}, t)
+    p = run('--model', f, *short, '--probes', 'rms', '--out', f + '.out')
+    assert not p.stderr, p.stderr
+    assert (option(f + '.out', 'heads'), option(f + '.out', 'kv-heads'), option(f + '.out', 'vocab')) == ('8', '4', '262208')
+    p = run('--model', f, '--data', 'text:lines.txt', '--seq', 8, '--probes', 'rms', '--out', f + '.text')
+    assert '--data text gives bytes as ids, not the tokens that this checkpoint knows' in p.stderr, p.stderr
+    refused(1, "'language_model.model.extra' is no part", '--model',
+            folder('more', {'model_type': 'gemma3', 'text_config': sparse}, {**t, 'language_model.model.extra': ['F32', [1], bytes(4)]}), *short)
 
 
 # ---- refusals ----
@@ -380,6 +398,11 @@ def what_config_says_is_refused():
     changed_config("partial_rotary_factor", partial_rotary_factor=0.5)
     changed_config("tie_word_embeddings must be true or false", tie_word_embeddings='yes')
     changed_config("quantization_config", quantization_config={'bits': 4})
+    changed_config("quantization_config", text_config={**llama_config, 'quantization_config': {'bits': 4}})
+    changed_config("its text_config is of the model_type 'gemma2'", text_config={**llama_config, 'model_type': 'gemma2'})
+    changed_config("rope_theta of rope_parameters are not the same", rope_parameters={'rope_theta': 20000.0})
+    changed_config("rope_parameters must be an object or null", rope_parameters=[])
+    run('--model', folder('config', {**llama_config, 'quantization_config': None}, llama), '--data', llama_tokens, '--dry-run')
     changed_config("'config/config.json' is no model of the program's, as options: --depth '5000'", num_hidden_layers=5000)
     changed_config("--kv-heads 3 does not divide --heads 4", num_key_value_heads=3)
     changed_config("the tensor 'model.layers.4.input_layernorm.weight' is missing", num_hidden_layers=5)
@@ -405,6 +428,19 @@ def what_tensors_say_is_refused():
     changed_tensors("no tensor 'model.embed_tokens.weight'", lambda t: t.pop('model.embed_tokens.weight'))
 
 
+def weights_that_are_not_finite_are_told():
+    for bits, word in ((0x7fc00000, 'nan'), (0x7f800000, 'inf')):
+        t = {n: list(x) for n, x in llama.items()}
+        raw = t['model.layers.1.self_attn.q_proj.weight'][2]
+        t['model.layers.1.self_attn.q_proj.weight'][2] = raw[:8] + struct.pack('<I', bits) + raw[12:]
+        out = f'broken-{word}.out'
+        p = run('--model', folder('broken-' + word, llama_config, t), '--data', llama_tokens, '--dtype', 'fp16', '--out', out)
+        assert 'weights   1 are inf or nan by themselves, the first in layer 2\n' in p.stdout, p.stdout
+        assert 'sites hold nothing but nan' in p.stdout and 'status    diverged' in p.stdout, p.stdout
+        assert (' none\n' in p.stdout) == (word == 'inf'), p.stdout
+        run('report', out)
+
+
 def buffers_are_left():
     t = {**llama, 'model.layers.0.self_attn.rotary_emb.inv_freq': ['F32', [4], bytes(16)]}
     assert dump(folder('buffers', llama_config, t)) == dump(folder('whole', llama_config, llama))
@@ -425,6 +461,9 @@ def broken_folders_are_refused():
     refused(1, "cannot read 'nowhere/config.json'", '--model', 'nowhere', '--out', 'never')
     case('is no JSON object', config__json=b'{"a": 1} x')
     case('is no JSON object', config__json=b'[]')
+    shutil.rmtree('broken')
+    os.makedirs('broken/config.json')
+    refused(1, "'broken/config.json' is no plain file", '--model', 'broken', '--out', 'never')
     case('has neither model.safetensors nor', config__json=config)
     case('too few for a safetensors file', config__json=config, model__safetensors=b'1234567')
     case('get the whole file', config__json=config, model__safetensors=whole[:-4])
@@ -449,7 +488,7 @@ def options_of_the_user():
     refused(2, '--dump shows one batch before any training', '--steps', 2, '--dump', 'd')
     refused(2, '--dump has the gradients of the loss', '--cotangent', 'random', '--dump', 'd')
     open('large.txt', 'w').write('1 2 128\n')
-    refused(1, '128', '--model', 'whole', '--data', 'tokens:large.txt', '--out', 'never')
+    refused(1, 'id 128 is outside the vocabulary of 128', '--model', 'whole', '--data', 'tokens:large.txt', '--out', 'never')
     for words in ('--score-scale before', '--pb-relax --score-scale before', '--ln-relax', '--norm-cast after-gain', '--dtype fp16'):
         run('--model', 'whole', '--data', llama_tokens, '--probes', 'none', '--out', 'taken', '--force', *words.split())
     config, tensors, _ = golden('gpt2')
@@ -501,6 +540,8 @@ def what_no_checkpoint_can_say():
     refused(2, 'no checkpoint can say --ffn gelu; the nearest is llama', 'export', 'no', *size)
     refused(2, 'no checkpoint of gpt2 can say --qk-norm on', 'export', 'no', '--arch', 'gpt2', '--qk-norm', *size)
     refused(2, '--layout post', 'export', 'no', '--ffn', 'swiglu', '--layout', 'post', *size)
+    for words in ('--dump d', '--out o', '--dry-run', '--probes rms'):
+        refused(2, f'{words.split()[0]} has no effect on export', 'export', 'no', '--arch', 'gpt2', *words.split(), *size)
     refused(2, 'leave out --steps', 'export', 'no', '--arch', 'gpt2', '--steps', 2, *size)
     refused(2, 'export takes a folder', 'export')
     assert not os.path.exists('no')
@@ -513,7 +554,8 @@ for test in (tiny_models_have_the_known_values, gains_of_the_other_form_are_told
              the_factor_of_the_embedding_is_rounded, shards_are_one_checkpoint, every_dtype_is_read,
              weights_that_come_and_go_are_the_same, a_checkpoint_is_part_of_the_name, training_goes_on_from_a_checkpoint,
              keys_become_options_and_the_function_is_theirs, stacked_experts_are_the_same, nested_gemma_is_read,
-             what_config_says_is_refused, what_tensors_say_is_refused, buffers_are_left, broken_folders_are_refused, options_of_the_user, export_and_back, what_no_checkpoint_can_say):
+             what_config_says_is_refused, what_tensors_say_is_refused, weights_that_are_not_finite_are_told, buffers_are_left,
+             broken_folders_are_refused, options_of_the_user, export_and_back, what_no_checkpoint_can_say):
     check(test)
 assert not os.path.exists('never')
 print(f'1..{done}')

@@ -41,6 +41,13 @@ largest = {key(r): r['max_abs'] for r in twin}
 check('the largest values are those of an fp32 run', all(r['max_abs_fp32'] == largest[key(r)] for r in rows) and len(rows) == len(twin))
 check('without the probe there are none', all(r['max_abs_fp32'] == '' for r in twin))
 
+deep = start(*'--layout sandwich --depth 3 --width 16 --heads 2 --data uniform --seq 8 --batch 2 --post-gain 3e38 --dtype fp32'.split(),
+             '--probes', 'rms,overflow,headroom', '--out', 'deep')
+again = start('report', 'deep').stdout
+check('an overflow in fp32 has no safe scale', re.search(r'^residual .* none$', again, re.M) and
+      again.count('; safe with no scale, as fp32 has an inf too') == 4, again + deep.stderr)
+nans = sum(r['max_abs'] == 'nan' for r in sites('deep'))
+check('sites that hold nan alone are told', nans and f'in fp32     {nans} of {len(sites("deep"))} sites hold nothing but nan' in again, again)
 text = start('report', 'half').stdout
 check('the report of a folder is what the run has printed', all(line in half.stdout for line in text.splitlines()[1:]), text)
 counts = {}
@@ -89,12 +96,15 @@ check('headroom that is not known', 'is not known' in text and 'safe' not in tex
 
 os.mkdir('empty')
 os.mkdir('broken')
-open('broken/sites.csv', 'w').write('step,layer,site,direction,overflow,dtype,max_abs\n0,x,qkv,fwd,0,fp16,1\n')
+open('broken/sites.csv', 'w').write('run,step,layer,site,direction,overflow,dtype,max_abs\na,0,x,qkv,fwd,0,fp16,1\n')
 os.mkdir('short')
-open('short/sites.csv', 'w').write('step,layer\n0,1\n')
+open('short/sites.csv', 'w').write('run,step,layer\na,0,1\n')
 os.mkdir('none')
-open('none/sites.csv', 'w').write('step,layer,site,direction,overflow,dtype,max_abs\n')
-for words, code, says in ((['report'], 2, 'folders'), (['report', '--top', '3'], 2, 'no option'), (['report', 'empty'], 1, 'empty/sites.csv'),
+open('none/sites.csv', 'w').write('run,step,layer,site,direction,overflow,dtype,max_abs\n')
+os.mkdir('two')
+open('two/sites.csv', 'w').write(open('half/sites.csv').read() + ''.join(open('bare/sites.csv').readlines()[1:]))
+for words, code, says in ((['report'], 2, 'folders'), (['report', '--top', '3'], 2, 'no option'), (['report', 'empty'], 1, "'empty' has no sites.csv"),
+                          (['report', 'two'], 1, 'is of another run'),
                           (['report', 'broken'], 1, 'line 2'), (['report', 'short'], 1, 'site'), (['report', 'none'], 1, 'no forward'),
                           ([*model, '--probes', 'headroom', '--steps', '2'], 2, 'headroom')):
     p = start(*words)

@@ -256,7 +256,7 @@ START_TEST(text_beyond_the_vocabulary)
 {
     put_text("ab\x80z");
     must_refuse(NH_FAILED, with_file("text"), (struct nh_data_request){.seq = 2, .vocab = 128},
-                WORDS(path(FILE_), "byte 128", "offset 2", "--vocab 128", "--vocab 256"));
+                WORDS(path(FILE_), "byte 128", "offset 2", "vocabulary of 128", "--vocab 256"));
     put_text("ab\x7fz");
     struct nh_data *data = must_open(with_file("text"), (struct nh_data_request){.seq = 2, .vocab = 128});
     ck_assert_int_eq(data->vocab, 128);
@@ -401,7 +401,7 @@ START_TEST(tokens_outside_the_vocabulary)
 {
     put_text("0 1 2 3\n0 1 2 8\n");
     must_refuse(NH_FAILED, with_file("tokens"), (struct nh_data_request){.vocab = 8},
-                WORDS(path(FILE_), "line 2", "position 3", "id 8", "--vocab 8", "--vocab 9"));
+                WORDS(path(FILE_), "line 2", "position 3", "id 8", "vocabulary of 8", "--vocab 9"));
 }
 END_TEST
 
