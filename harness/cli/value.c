@@ -48,7 +48,10 @@ static void range_of_numbers(const struct nh_option *o, char text[NH_VALUE_SIZE]
 
 static void range_above_zero(const struct nh_option *o, char text[NH_VALUE_SIZE])
 {
-    snprintf(text, NH_VALUE_SIZE, "> 0%s%s", o->word ? ", or " : "", o->word ? o->word : "");
+    char max[NH_NUMBER_SIZE];
+    nh_number_real(max, o->max);
+    snprintf(text, NH_VALUE_SIZE, "> 0%s%s%s%s", o->max > 0 ? " and at most " : "", o->max > 0 ? max : "", o->word ? ", or " : "",
+             o->word ? o->word : "");
 }
 
 static bool is_word(const struct nh_option *o, const char *text)
@@ -102,7 +105,7 @@ static int real_read(const struct nh_option *o, const char *text, struct nh_conf
     if (!is_word(o, text)) {
         if (!read_real(text, &x))
             return refuse(o, text);
-        if (o->kind == &nh_value_positive ? !(x > 0) : !(x >= o->min && x <= o->max))
+        if (o->kind == &nh_value_positive ? !(x > 0 && (o->max <= 0 || x <= o->max)) : !(x >= o->min && x <= o->max))
             return refuse(o, text);
     }
     *(double *)field(o, c) = x;
@@ -122,7 +125,9 @@ static const char *real_write(const struct nh_option *o, const struct nh_config 
 
 static void range_of_relax(const struct nh_option *o, char text[NH_VALUE_SIZE])
 {
-    snprintf(text, NH_VALUE_SIZE, "off, on%s%s, or a number > 0", o->word ? ", " : "", o->word ? o->word : "");
+    char max[NH_NUMBER_SIZE];
+    nh_number_real(max, o->max);
+    snprintf(text, NH_VALUE_SIZE, "off, on%s%s, or a number > 0 and at most %s", o->word ? ", " : "", o->word ? o->word : "", max);
 }
 
 static int relax_read(const struct nh_option *o, const char *text, struct nh_config *c)
@@ -132,7 +137,7 @@ static int relax_read(const struct nh_option *o, const char *text, struct nh_con
         x = 0;
     else if (strcmp(text, "on") == 0)
         x = o->min;
-    else if (!is_word(o, text) && (!read_real(text, &x) || !(x > 0)))
+    else if (!is_word(o, text) && (!read_real(text, &x) || !(x > 0 && x <= o->max)))
         return refuse(o, text);
     *(double *)field(o, c) = x;
     return NH_OK;

@@ -24,7 +24,7 @@ const struct nh_arch nh_arch_trinity = {
                     {"num_experts", "experts", &nh_key_experts, "64", NULL, NULL},
                     {"num_experts_per_tok", "experts-active", &nh_key_count, "6", NULL, NULL},
                     {"num_shared_experts|n_shared_experts", "experts-shared", &nh_key_count, "2", NULL, NULL},
-                    {"moe_intermediate_size", "expert-mult", &nh_key_ratio, NULL, NULL, NULL},
+                    {"moe_intermediate_size", "expert-mult", &nh_key_ratio, "", NULL, NULL},
                     {"num_dense_layers", "dense-layers", &nh_key_dense, "1", NULL, NULL},
                     {"route_scale", "route-scale", &nh_key_real, "1", NULL, NULL}, NH_KEY_MUST("score_func", "sigmoid"),
                     NH_KEY_MUST("route_norm", "true"), NH_KEY_MUST("n_group", "1"), NH_KEY_MUST("num_expert_groups", "1"),
