@@ -168,6 +168,8 @@ int nh_checkpoint_write(struct nh_run *run)
     meta[m] = (struct nh_meta_out){"digest", texts[m]}, m++;
     if (!status)
         status = nh_safetensors_write(path, tensors, n, meta, m);
+    if (!status)
+        status = nh_record_config(run); /* whoever is killed has told what the checkpoint is of */
     free(tensors), free(names), free(path);
     return status;
 }

@@ -18,6 +18,9 @@ int nh_cmd_completion(int argc, char **argv);
 /** What `harness list --help` says beyond its usage: the topics. */
 void nh_list_help(FILE *file);
 
+/** What `harness export --help` says beyond its usage: the option of its own. */
+void nh_export_help(FILE *file);
+
 /** The version of the program, as "0.1.0". */
 extern const char nh_version[];
 

@@ -81,9 +81,12 @@ static int command(const struct nh_command *c)
     char *help = nh_command_help(c);
     if (!help)
         return NH_FAILED;
-    const bool runs = c->help == nh_options_help;
+    const bool runs = c->help == nh_options_help || c->help == nh_export_help;
     printf("    %s) options+='", c->name);
-    runs ? nh_options_tell(option_name, NULL) : openings(help, OPTIONS);
+    if (runs)
+        nh_options_tell(option_name, NULL);
+    if (c->help != nh_options_help)
+        openings(help, OPTIONS);
     printf("' switches+='");
     runs ? nh_options_tell(switch_name, NULL) : openings(help, SWITCHES);
     printf("' words+='");

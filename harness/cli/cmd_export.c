@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-/** harness export: a model as a Hugging Face folder, config.json and model.safetensors, of the architecture that says the same. That
- *  it does is seen from what its config.json, read again, makes: the same tape. */
+/** harness export: a model, at its start or as a run has trained it, as a Hugging Face folder, config.json and model.safetensors, of
+ *  the architecture that says the same. That it does is seen from what its config.json, read again, makes: the same tape. */
 #include "harness/cli/cli.h"
 #include "harness/cli/run.h"
+#include "harness/cli/take.h"
 #include "harness/cli/value.h"
 #include "harness/core/err.h"
 #include "harness/core/threads.h"
@@ -133,7 +134,7 @@ static int add_param(struct tensors *t, const struct nh_model *m, int param, con
     double *w = malloc((size_t)p->rows * (size_t)p->cols * sizeof *w);
     int status = w ? NH_OK : nh_fail(NH_FAILED, "out of memory for the tensors; try a smaller model");
     if (!status)
-        m->core->read_param(m->exec, param, w);
+        nh_model_masters(m, param, w);
     for (size_t i = 0; !status && i < n; i++)
         status = add_tensor(t, &pieces[i], w, type);
     free(pieces), free(w);
@@ -167,19 +168,28 @@ static int write_json(const char *dir, const json_t *json)
     return status;
 }
 
-static int write_folder(struct nh_run *run, const char *dir, const struct nh_arch *arch, json_t *json)
+/** The model at its start, in fp32 or fp64. */
+static int start(struct nh_run *run, bool wide)
 {
     const struct nh_config *c = &run->options.config;
-    const bool wide = nh_fmt_wide(&c->dtype);
     struct nh_config plain;
-    struct tensors t = {NULL, 0};
-    char *path;
     (wide ? nh_config_shadow : nh_config_wide)(&plain, c);
-    json_object_set_new(json, "torch_dtype", json_string(wide ? "float64" : "float32"));
     int *tokens = malloc((size_t)c->batch * (size_t)c->seq * sizeof *tokens);
     int status = tokens ? nh_data_batch(run->data, 0, tokens) : nh_fail(NH_FAILED, "out of memory for a batch");
     if (!status)
         status = nh_model_create(&run->model, &plain, c->batch, c->seq, c->vocab, tokens, false);
+    free(tokens);
+    return status;
+}
+
+static int write_folder(struct nh_run *run, const char *dir, const struct nh_arch *arch, json_t *json)
+{
+    const struct nh_config *c = &run->options.config;
+    const bool wide = nh_fmt_wide(&c->dtype);
+    struct tensors t = {NULL, 0};
+    char *path;
+    json_object_set_new(json, "torch_dtype", json_string(wide ? "float64" : "float32"));
+    int status = run->dir ? nh_trained_load(run) : start(run, wide);
     for (int p = 0; !status && p < run->model.graph->n_params; p++)
         status = add_param(&t, &run->model, p, arch, c, wide ? NH_TENSOR_F64 : NH_TENSOR_F32);
     if (!status)
@@ -192,7 +202,7 @@ static int write_folder(struct nh_run *run, const char *dir, const struct nh_arc
         status = write_json(dir, json);
     for (size_t i = 0; i < t.n; i++)
         free((char *)(uintptr_t)t.out[i].name), free((void *)(uintptr_t)t.out[i].numbers);
-    free(t.out), free(tokens);
+    free(t.out);
     return status;
 }
 
@@ -212,22 +222,62 @@ static int check_folder(const char *dir, bool force)
     return status;
 }
 
+void nh_export_help(FILE *file)
+{
+    fputs("  --run FOLDER  the model that a run has trained, from its config.csv and checkpoint.safetensors\n"
+          "                (train with --checkpoint-every N); beside it --force alone\n\n"
+          "Without --run the options are those of run, but --steps, and the model is the one that it starts from.\n"
+          "--force replaces what is in DIR.\n",
+          file);
+}
+
+/** The folder of --run, NULL where it is not among the words; beside it stands --force alone. */
+static int take_run(int argc, char **argv, const char **folder, bool *force)
+{
+    const char *other = NULL, *value;
+    for (int i = 0; i < argc; i++) {
+        const int taken = nh_take_value(argc, argv, &i, "--run", "FOLDER", &value);
+        if (taken < 0)
+            return taken;
+        if (taken && *folder)
+            return nh_fail(NH_USAGE, "--run is given twice; keep one");
+        if (taken)
+            *folder = value;
+        else if (strcmp(argv[i], "--force") == 0)
+            *force = true;
+        else if (!other)
+            other = argv[i];
+    }
+    return *folder && other ? nh_fail(NH_USAGE, "--run tells the whole model; leave out '%.60s'", other) : NH_OK;
+}
+
+static int open_start(struct nh_run *run, int argc, char **argv)
+{
+    static const char *const idle[] = {"dump", "out", "dry-run", "probes", NULL};
+    int status = nh_options_parse(&run->options, argc, argv);
+    if (!status && run->options.config.train.steps)
+        status = nh_fail(NH_USAGE, "export writes the model at its start; leave out --steps, or train first and give --run FOLDER");
+    for (const char *const *w = idle; !status && *w; w++)
+        if (nh_options_given(&run->options, *w))
+            status = nh_fail(NH_USAGE, "--%s has no effect on export, which runs no model; leave it out", *w);
+    return status;
+}
+
 int nh_cmd_export(int argc, char **argv)
 {
+    const char *folder = NULL;
+    bool force = false;
     struct nh_run run = {.val_loss = 0};
     const struct nh_arch *arch = NULL;
     json_t *json = NULL;
     if (argc < 1 || strncmp(argv[0], "--", 2) == 0)
         return nh_fail(NH_USAGE, "export takes a folder and options of a run, such as 'harness export gpt2 --arch gpt2 --depth 4'");
-    int status = nh_options_parse(&run.options, argc - 1, argv + 1);
-    if (!status && run.options.config.train.steps)
-        status = nh_fail(NH_USAGE, "export writes the model at its start; leave out --steps");
-    for (const char *const *w = (const char *const[]){"dump", "out", "dry-run", "probes", NULL}; !status && *w; w++)
-        if (nh_options_given(&run.options, *w))
-            status = nh_fail(NH_USAGE, "--%s has no effect on export, which runs no model; leave it out", *w);
+    int status = take_run(argc - 1, argv + 1, &folder, &force);
     if (!status)
-        status = check_folder(argv[0], run.options.config.force);
+        status = folder ? nh_trained_open(&run, folder) : open_start(&run, argc - 1, argv + 1);
     if (!status)
+        status = check_folder(argv[0], force || run.options.config.force);
+    if (!status && !folder)
         status = nh_run_open(&run);
     if (!status)
         status = choose(&run.options, &arch, &json);
@@ -238,8 +288,10 @@ int nh_cmd_export(int argc, char **argv)
     if (!status)
         printf("%s: %s, %zu parameters\n", argv[0], arch->name, nh_graph_parameters(run.model.graph));
     json_decref(json);
+    nh_trainer_destroy(&run.trainer);
     nh_model_destroy(&run.model);
     nh_data_close(run.data);
     nh_options_free(&run.options);
+    free(run.dir);
     return status;
 }

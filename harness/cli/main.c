@@ -26,7 +26,7 @@ const struct nh_command nh_commands[] = {
     {"describe", nh_cmd_describe, "LAYOUT", "equation, gains, law, source, cost of a layout", NULL},
     {"check", nh_cmd_check, "[LAYOUT|all|laws|gradients]", "derivatives of a layout or of all; laws, gradient laws", NULL},
     {"compare", nh_cmd_compare, "DIR|CSV ...", "runs in groups side by side, or against a baseline", nh_compare_help},
-    {"export", nh_cmd_export, "DIR [OPTIONS]", "a model as a Hugging Face folder; the options are those of run", nh_options_help},
+    {"export", nh_cmd_export, "DIR [OPTIONS]", "a model, at its start or trained, as a Hugging Face folder", nh_export_help},
     {"report", nh_cmd_report, "DIR ...", "what overflowed in a run, and what would in fp16, bf16 and fp8", NULL},
     {"study", nh_cmd_study, "NAME [OPTIONS]", "a claim put to the test: its runs, tables, figures, verdict", nh_study_help},
     {"op", nh_cmd_op, "NAME --in FILE ...", "one operation on the tensors of a file, with its counters", nh_op_help},

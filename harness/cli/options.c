@@ -454,27 +454,34 @@ static int read_checkpoint(struct nh_options *o)
     return nh_fail(NH_FAILED, "'%s/config.json' is no model of the program's, as options: %s", o->config.model, why);
 }
 
+static bool is_preset(const struct nh_option *option)
+{
+    return option->kind == &nh_value_arch || option->at == offsetof(struct nh_config, model);
+}
+
+static int use_preset(struct nh_options *o)
+{
+    const struct nh_arch *arch = nh_arch_find(o->config.arch);
+    if (arch && o->config.model)
+        return nh_fail(NH_USAGE, "--arch makes a random model, --model reads one; leave one out");
+    int status = arch ? read_settings(o, arch->fixed) : NH_OK;
+    if (arch && !status)
+        status = read_settings(o, arch->recipe);
+    return !status && o->config.model ? read_checkpoint(o) : status;
+}
+
 /* What stands under the options of the command line is looked for first: an architecture or a checkpoint. */
 static int read_preset(struct nh_options *o, int argc, char **argv)
 {
-    struct nh_config *c = &o->config;
-    const struct nh_option *model = find("model", strlen("model"));
     int status = NH_OK;
     for (int i = 0; !status && i < argc;) {
         const struct nh_option *option = NULL;
         const char *value = NULL;
         status = split(argc, argv, &i, &option, &value);
-        if (!status && (option->kind == &nh_value_arch || option == model))
-            status = option->kind->read(option, value, c);
+        if (!status && is_preset(option))
+            status = option->kind->read(option, value, &o->config);
     }
-    if (!status && c->arch && c->model)
-        status = nh_fail(NH_USAGE, "--arch makes a random model, --model reads one; leave one out");
-    const struct nh_arch *arch = status ? NULL : nh_arch_find(c->arch);
-    if (arch)
-        status = read_settings(o, arch->fixed);
-    if (arch && !status)
-        status = read_settings(o, arch->recipe);
-    return !status && c->model ? read_checkpoint(o) : status;
+    return status ? status : use_preset(o);
 }
 
 int nh_options_parse(struct nh_options *o, int argc, char **argv)
@@ -557,7 +564,8 @@ int nh_options_reread(const struct nh_options *o, const struct nh_setting *setti
 void nh_options_free(struct nh_options *o)
 {
     nh_hf_close(o->checkpoint);
-    o->checkpoint = NULL;
+    free(o->record);
+    o->checkpoint = NULL, o->record = NULL;
 }
 
 struct nh_piece *nh_options_pieces(const struct nh_options *o, const struct nh_param *param, size_t *n)
@@ -601,6 +609,71 @@ int nh_options_record(const struct nh_options *o, nh_option_visit *visit, void *
             status = visit(arg, options[i].name, options[i].kind->write(&options[i], &o->config, text));
     }
     return status;
+}
+
+/* The name or value behind this one. */
+static const char *behind(const char *text)
+{
+    return text + strlen(text) + 1;
+}
+
+/* Rows of a record in the order in which they are read: what stands under the others comes first, knobs need the layout. */
+enum part { PRESETS, OPTIONS, KNOBS };
+
+static int recall_part(struct nh_options *o, enum part part)
+{
+    int status = NH_OK;
+    for (const char *name = o->record, *value; !status && *name; name = behind(value)) {
+        value = behind(name);
+        const bool is_knob = strncmp(name, "set.", 4) == 0;
+        const struct nh_option *option = is_knob ? find("set", 3) : find(name, strlen(name));
+        if (!option)
+            return unknown(name, strlen(name));
+        if (*value == '\0' || part != (is_knob ? KNOBS : is_preset(option) ? PRESETS : OPTIONS))
+            continue;
+        char knob[NH_VALUE_SIZE];
+        snprintf(knob, sizeof knob, "%s=%s", is_knob ? name + 4 : "", value);
+        status = option->kind->read(option, is_knob ? knob : value, &o->config);
+        o->given[option - options] = NH_BY_PRESET;
+    }
+    return status;
+}
+
+static int misplaced(const char *option)
+{
+    return nh_fail(NH_FAILED, "'%.60s' is not there as this version of the program writes it; take the version that wrote it", option);
+}
+
+/* Moves *at, in a record, past the row that is as it would be written. */
+static int hold_row(void *at, const char *option, const char *value)
+{
+    const char **row = at;
+    if (strcmp(*row, option) != 0 || strcmp(behind(*row), value) != 0)
+        return misplaced(option);
+    *row = behind(behind(*row));
+    return NH_OK;
+}
+
+int nh_options_recall(struct nh_options *o, char *record)
+{
+    const char *row = record;
+    set_defaults(o);
+    o->record = record;
+    int status = recall_part(o, PRESETS);
+    if (!status)
+        status = use_preset(o);
+    if (!status)
+        status = recall_part(o, OPTIONS);
+    if (status)
+        return status;
+    nh_knobs_start(o->config.layout, o->config.knobs);
+    status = recall_part(o, KNOBS);
+    resolve(o);
+    if (!status)
+        status = nh_options_conflicts(o);
+    if (!status)
+        status = nh_options_record(o, hold_row, &row);
+    return !status && *row ? misplaced(row) : status;
 }
 
 static void mix(uint64_t *hash, const char *text)

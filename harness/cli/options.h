@@ -16,9 +16,10 @@ enum { NH_MAX_OPTIONS = 128 };
 enum nh_given { NH_BY_DEFAULT, NH_BY_PRESET, NH_BY_USER };
 
 struct nh_options {
-    struct nh_config config; /**< texts point into argv; may be completed before it is recorded: seq, batch, vocab */
+    struct nh_config config; /**< texts point into argv or record; may be completed before it is recorded: seq, batch, vocab */
     enum nh_given given[NH_MAX_OPTIONS]; /**< by option of the table */
     struct nh_hf *checkpoint; /**< of --model, or NULL */
+    char *record; /**< of nh_options_recall, or NULL */
     char text[NH_VALUE_SIZE]; /**< room of nh_options_text */
 };
 
@@ -59,6 +60,10 @@ int nh_options_record(const struct nh_options *options, nh_option_visit *visit, 
 
 /** 8 hex digits of all that nh_options_record tells and of extra (may be NULL): a digest of 64 bits folded to 32. */
 void nh_options_hash(const struct nh_options *options, const char *extra, char hash[9]);
+
+/** Options from a record: name and value of each row of config.csv, each with a NUL behind it, and one more in the end; it is freed
+ * with them. One sentence and not NH_OK where this version would not record the same. nh_options_free is due, whatever is returned. */
+int nh_options_recall(struct nh_options *options, char *record);
 
 /** Refuses what contradicts itself or has no effect; part of nh_options_parse. */
 int nh_options_conflicts(const struct nh_options *options);

@@ -426,7 +426,7 @@ static int write_option(void *arg, const char *option, const char *value)
     return nh_writer_row(row->writer);
 }
 
-static int write_config(struct nh_run *run)
+int nh_record_config(struct nh_run *run)
 {
     struct config_row row = {run, NULL};
     int status = nh_writer_create(&row.writer, run->dir, NH_TABLE_CONFIG);
@@ -440,7 +440,7 @@ static int write_config(struct nh_run *run)
 
 int nh_record_finish(struct nh_run *run)
 {
-    int status = write_config(run);
+    int status = nh_record_config(run);
     for (int t = 0; t < NH_TABLE_COUNT && !status; t++) {
         struct nh_writer **w = &run->record->tables[t];
         if (*w)

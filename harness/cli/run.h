@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 /** A run in its parts: cmd_run.c goes through them, plan.c tells what it would take, measure.c asks the probes, training.c trains,
- *  record.c writes the tables, run_json.c the record of the run, checkpoint.c what a run goes on from, report.c the short table. */
+ *  record.c writes the tables, run_json.c the record of the run, checkpoint.c what a run goes on from, trained.c makes a model of
+ *  that, report.c the short table. */
 #ifndef NH_RUN_H
 #define NH_RUN_H
 
@@ -107,6 +108,9 @@ int nh_record_step(struct nh_run *run, const struct nh_train_step *step);
 /** Makes all rows so far safe on the disk and tells the lengths of the tables, 0 = none. */
 int nh_record_sync(struct nh_run *run, struct nh_extent extents[NH_TABLE_COUNT]);
 
+/** Writes config.csv. */
+int nh_record_config(struct nh_run *run);
+
 /** Gives the tables their names; run.json comes last. */
 int nh_record_finish(struct nh_run *run);
 
@@ -142,11 +146,19 @@ int nh_run_json(const struct nh_run *run);
 
 #define NH_CHECKPOINT "checkpoint.safetensors"
 
-/** Writes weights, moments and the trainer; the tables are synced first. */
+/** Writes weights, moments and the trainer; the tables are synced first, config.csv comes behind. */
 int nh_checkpoint_write(struct nh_run *run);
 
 /** Reads them back, and the lengths of the tables. NH_FAILED where the file is broken or of another run. */
 int nh_checkpoint_read(struct nh_run *run, struct nh_extent extents[NH_TABLE_COUNT]);
+
+/* trained.c */
+
+/** Takes the options of the run in a folder from its config.csv; NH_FAILED where there is no checkpoint beside it. */
+int nh_trained_open(struct nh_run *run, const char *dir);
+
+/** Makes its model, with what the checkpoint holds. */
+int nh_trained_load(struct nh_run *run);
 
 /* dump.c */
 

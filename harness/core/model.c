@@ -183,6 +183,17 @@ double nh_model_forward(struct nh_model *m, const struct nh_config *config, void
     return m->core->forward(m->exec);
 }
 
+void nh_model_masters(const struct nh_model *m, int param, double *w)
+{
+    const void *master = m->core->state(m->exec, param, NH_STATE_MASTER);
+    if (!master) {
+        m->core->read_param(m->exec, param, w);
+        return;
+    }
+    for (size_t i = 0; i < param_size(&m->graph->params[param]); i++)
+        w[i] = m->core->bits == 64 ? ((const double *)master)[i] : (double)((const float *)master)[i];
+}
+
 /** The same function with every format that of dtype. */
 static void twin(struct nh_config *other, const struct nh_config *config, const char *dtype)
 {

@@ -37,6 +37,9 @@ size_t nh_memory_available(void);
 /** Mean over the batch of the T x T Gram matrices x_t . x_u / width of the stream that enters layer 1; row-major. */
 int nh_model_gram(const struct nh_model *m, double *gram);
 
+/** Numbers of a parameter before they are rounded to its format: master weights; where none are kept, as it is stored. */
+void nh_model_masters(const struct nh_model *m, int param, double *w);
+
 /** Fills u with a cotangent of unit variance for the exit value. */
 void nh_model_cotangent(const struct nh_model *m, uint64_t seed, double *u);
 

@@ -190,10 +190,7 @@ int nh_trainer_shadow(const struct nh_trainer *t, struct nh_model *shadow, const
     if (!w)
         return nh_fail(NH_FAILED, "out of memory for the fp64 twin; leave the probe error out");
     for (int p = 0; p < g->n_params; p++) {
-        size_t n = (size_t)g->params[p].rows * (size_t)g->params[p].cols;
-        const void *master = t->model->core->state(t->model->exec, p, NH_STATE_MASTER);
-        for (size_t i = 0; i < n; i++)
-            w[i] = t->model->core->bits == 64 ? ((const double *)master)[i] : (double)((const float *)master)[i];
+        nh_model_masters(t->model, p, w);
         shadow->core->set_param(shadow->exec, p, w);
     }
     free(w);

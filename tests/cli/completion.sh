@@ -75,6 +75,8 @@ check 'all options behind run' offers_listed options run -
 check 'an option' offers --layout --lay
 check 'an option behind others' offers --layout --depth 4 --qk-norm --lay
 check 'options of another command' offers '--baseline --by' compare results --b
+check 'an option of export' offers '--run' export results --ru
+check 'options of a run behind export' offers '--layout' export results --lay
 check 'no options of a run behind another command' offers '--help' list --h
 
 # names

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# model.sh PROGRAM: folders of checkpoints: known values, shards, dtypes, keys of config.json, refusals; export and back.
+# model.sh PROGRAM: folders of checkpoints: known values, shards, dtypes, keys of config.json, refusals; export and back, of what
+# is trained too.
 set -euo pipefail
 program=$(realpath -- "$1")
 if ! command -v python3 >/dev/null; then
@@ -8,7 +9,7 @@ if ! command -v python3 >/dev/null; then
 fi
 here=$(dirname -- "$(realpath -- "$0")")
 PYTHONDONTWRITEBYTECODE=1 exec python3 - "$program" "$here" "${NH_TEST_DATA:-$here/../data}" <<'EOF'
-import csv, json, math, os, shutil, struct, subprocess, sys
+import csv, json, math, os, shutil, struct, subprocess, sys, time
 
 program, here, data = sys.argv[1:]
 sys.path.append(here)
@@ -550,12 +551,107 @@ def what_no_checkpoint_can_say():
     run('export', 'yes', '--arch', 'llama', '--force', *size)
 
 
+tiny = ('--width', 16, '--heads', 2, '--data', 'uniform', '--vocab', 32, '--seq', 8, '--batch', 2)
+trains = ('--depth', 2, *tiny, '--steps', 5, '--checkpoint-every', 5, '--lr', 0.01, '--probes', 'none')
+
+
+def same_as_checkpoint(exported, folder):
+    """Tensors stand in the order of the parameters that they are rows of."""
+    masters = {n: t for n, t in read(folder + '/checkpoint.safetensors').items() if not n.endswith(('.m', '.v'))}
+    mine = read(exported + '/model.safetensors')
+    assert {t[0] for t in mine.values()} == {t[0] for t in masters.values()} and len(mine) > len(masters)
+    assert b''.join(t[2] for t in mine.values()) == b''.join(t[2] for t in masters.values())
+
+
+def what_a_run_has_trained():
+    for name, arch, dtype in (('first', 'llama', 'fp32'), ('half', 'llama', 'fp16'), ('wide', 'qwen3', 'fp64')):
+        run(*trains, '--arch', arch, '--dtype', dtype, '--out', name)
+        assert run('export', name + '.hf', '--run', name).stdout.startswith(f'{name}.hf: {arch}, ')
+        same_as_checkpoint(name + '.hf', name)
+        run('--model', name + '.hf', '--data', 'uniform', '--seq', 8, '--dtype', dtype, '--out', name + '.probed')
+    run('export', 'start.hf', *trains[:-8], '--arch', 'llama')
+    assert read('start.hf/model.safetensors').keys() == read('first.hf/model.safetensors').keys()
+    assert read('start.hf/model.safetensors') != read('first.hf/model.safetensors')
+
+
+def what_a_run_has_trained_needs_no_data():
+    shutil.copy('eight.txt', 'gone.txt')
+    folder('whole', llama_config, llama)
+    run('--model', 'whole', '--data', 'tokens:gone.txt', '--steps', 3, '--checkpoint-every', 3, '--out', 'further')
+    run('--ffn', 'swiglu', '--layout', 'sandwich-depth', '--norm-cast', 'before-gain', '--score-scale', 'after', '--depth', 2, '--width', 16,
+        '--data', 'tokens:gone.txt', '--steps', 3, '--checkpoint-every', 3, '--label', 'a, "b"', '--out', 'unnamed')
+    os.remove('gone.txt')
+    for name in ('further', 'unnamed'):
+        run('export', name + '.hf', '--run=' + name)
+        same_as_checkpoint(name + '.hf', name)
+
+
+def what_a_killed_run_has_trained():
+    p = subprocess.Popen([program, '--arch', 'llama', '--depth', '2', *map(str, tiny), '--steps', '1000000', '--checkpoint-every', '1',
+                          '--probes', 'none', '--out', 'killed'], stdout=subprocess.DEVNULL)
+    while not os.path.exists('killed/config.csv') and p.poll() is None:
+        time.sleep(0.01)
+    p.kill()
+    p.wait()
+    assert not os.path.exists('killed/run.json')
+    run('export', 'killed.hf', '--run', 'killed')
+    same_as_checkpoint('killed.hf', 'killed')
+
+
+def broken_runs_are_refused():
+    def changed(old, new, file='config.csv'):
+        shutil.rmtree('changed', ignore_errors=True)
+        shutil.copytree('first', 'changed')
+        text = open('first/' + file, 'rb').read()
+        assert text.count(old) == 1, old
+        open('changed/' + file, 'wb').write(text.replace(old, new))
+
+    run(*trains, '--arch', 'llama', '--dtype', 'fp32', '--out', 'first')
+    whole = (b'run,option', b'run,option')
+    for old, new, why in ((b',depth,2\n', b',depth,2,3\n', 'config.csv'), (b'run,option', b'run,opinion', "no column 'option'"),
+                          (b',depth,2\n', b',depht,2\n', "'--depht'; did you mean --depth"), (b',depth,2\n', b',depth,none\n', "--depth 'none' must be"),
+                          (b',heads,2\n', b',heads,3\n', '--heads 3 does not divide --width 16'), (b',eps,1e-05\n', b',eps,0.00001\n', "'eps' is not there as"),
+                          (b',pos,rope\n', b',pos,rope\nx,set.x,1\n', 'the layout pre has no knobs'), (b',vocab,32\n', b',vocab,auto\n', 'numbers for'),
+                          (b',model,\n', b',model,whole\n', '--arch makes a random model'), (b',depth,2\n', b',depth,3\n', 'layers.3')):
+        changed(old, new)
+        refused(1, why, 'export', 'never', '--run', 'changed')
+    lines = open('first/config.csv').read().splitlines(True)
+    for part, why in ((lines[:1], "'arch' is not there as"), (lines[:-1], 'is not there as'), (lines[:2] + lines[3:], "'model' is not there as"),
+                      (lines + ['x,seed,0\n'], "'seed' is not there as")):
+        open('changed/config.csv', 'w').write(''.join(part))
+        refused(1, why, 'export', 'never', '--run', 'changed')
+    os.remove('changed/config.csv')
+    refused(1, 'cannot open changed/config.csv', 'export', 'never', '--run', 'changed')
+    changed(*whole)
+    raw = bytearray(open('first/checkpoint.safetensors', 'rb').read())
+    raw[-1000] ^= 1
+    for content, why in ((raw, 'is not what was written'), (raw[:-1], 'checkpoint.safetensors'), (b'', 'checkpoint.safetensors')):
+        open('changed/checkpoint.safetensors', 'wb').write(content)
+        refused(1, why, 'export', 'never', '--run', 'changed')
+    run(*trains, '--arch', 'llama', '--dtype', 'fp32', '--seed', 1, '--out', 'second')
+    shutil.copy('second/checkpoint.safetensors', 'changed')
+    refused(1, "'run' of its metadata", 'export', 'never', '--run', 'changed')
+    os.remove('changed/checkpoint.safetensors')
+    refused(1, 'changed has no checkpoint.safetensors; train with --checkpoint-every N', 'export', 'never', '--run', 'changed')
+    refused(1, 'nowhere has no checkpoint.safetensors', 'export', 'never', '--run', 'nowhere')
+    refused(2, "leave out '--arch'", 'export', 'never', '--run', 'first', '--arch', 'llama')
+    refused(2, "leave out '--threads=1'", 'export', 'never', '--threads=1', '--force', '--run', 'first')
+    refused(2, '--run is given twice', 'export', 'never', '--run', 'first', '--run=first')
+    refused(2, '--run needs a value: --run FOLDER', 'export', 'never', '--run', '--force')
+    run(*trains, '--layout', 'post', '--out', 'post')
+    refused(2, 'no checkpoint can say --layout post', 'export', 'never', '--run', 'post')
+    run('export', 'again.hf', '--run', 'first')
+    refused(2, "'again.hf/config.json' is there already", 'export', 'again.hf', '--run', 'first')
+    run('export', 'again.hf', '--force', '--run', 'first')
+
+
 for test in (tiny_models_have_the_known_values, gains_of_the_other_form_are_told, rows_that_add_up_leave_fp16_at_the_last_add,
              the_factor_of_the_embedding_is_rounded, shards_are_one_checkpoint, every_dtype_is_read,
              weights_that_come_and_go_are_the_same, a_checkpoint_is_part_of_the_name, training_goes_on_from_a_checkpoint,
              keys_become_options_and_the_function_is_theirs, stacked_experts_are_the_same, nested_gemma_is_read,
              what_config_says_is_refused, what_tensors_say_is_refused, weights_that_are_not_finite_are_told, buffers_are_left,
-             broken_folders_are_refused, options_of_the_user, export_and_back, what_no_checkpoint_can_say):
+             broken_folders_are_refused, options_of_the_user, export_and_back, what_no_checkpoint_can_say,
+             what_a_run_has_trained, what_a_run_has_trained_needs_no_data, what_a_killed_run_has_trained, broken_runs_are_refused):
     check(test)
 assert not os.path.exists('never')
 print(f'1..{done}')
