@@ -198,6 +198,10 @@ static int write_folder(struct nh_run *run, const char *dir, const struct nh_arc
         status = nh_safetensors_write(path, t.out, t.n, &(struct nh_meta_out){"format", "pt"}, 1);
         free(path);
     }
+    if (!status && asprintf(&path, "%s/model.safetensors.index.json", dir) >= 0) {
+        unlink(path); /* of what was there before: it would be read first */
+        free(path);
+    }
     if (!status)
         status = write_json(dir, json);
     for (size_t i = 0; i < t.n; i++)

@@ -548,7 +548,9 @@ def what_no_checkpoint_can_say():
     assert not os.path.exists('no')
     run('export', 'yes', '--arch', 'llama', *size)
     refused(2, "'yes/config.json' is there already", 'export', 'yes', '--arch', 'llama', *size)
+    open('yes/model.safetensors.index.json', 'w').write('{"weight_map": {}}')
     run('export', 'yes', '--arch', 'llama', '--force', *size)
+    assert sorted(os.listdir('yes')) == ['config.json', 'model.safetensors']
 
 
 tiny = ('--width', 16, '--heads', 2, '--data', 'uniform', '--vocab', 32, '--seq', 8, '--batch', 2)
