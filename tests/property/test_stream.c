@@ -9,8 +9,8 @@ static const char *const models[] = {
     "--depth 2 --width 24 --heads 4 --layout sandwich --tie --vocab 8193 --dtype fp16 --softcap 5 --score-softcap 2 --gain-form 1+w",
     "--depth 2 --width 24 --heads 2 --layout post --tie --pos learned --bias --norm layer --dtype bf16 --vocab 8192",
     "--depth 5 --width 24 --heads 4 --layout sandwich-depth --pos interleaved --window 3 --attn-gate --qk-norm --ffn swiglu --dtype fp16",
-    "--depth 3 --width 24 --heads 4 --layout sandwich-depth --ffn swiglu --dtype bf16 --vocab 8500 --experts 7 --experts-active 3 "
-    "--experts-shared 1 --dense-layers 1 --threads 2",
+    ("--depth 3 --width 24 --heads 4 --layout sandwich-depth --ffn swiglu --dtype bf16 --vocab 8500 --experts 7 --experts-active 3 "
+     "--experts-shared 1 --dense-layers 1 --threads 2"),
     "--depth 2 --width 24 --heads 4 --layout residual --dtype fp8-e4m3 --embed-rms 300 --vocab 9000 --z-loss 0.01",
     "--depth 3 --width 24 --heads 4 --layout reordered --qk-norm=width --dtype fp64 --head-dim 10 --vocab 16384",
     "--depth 2 --width 24 --heads 4 --layout parallel --dtype fp16 --policy amp-o1 --vocab 10000 --threads 2",
