@@ -3,6 +3,7 @@
 #include "harness/core/check.h"
 #include "harness/core/rng.h"
 #include "tests/property/model_config.h"
+#include "tests/suite.h"
 
 #include <check.h>
 #include <gsl/gsl_errno.h>
@@ -93,14 +94,6 @@ START_TEST(nan_passes_the_check)
     ck_assert(!nh_check_good(&c));
 }
 END_TEST
-
-static double dot(const double *a, const double *b, size_t n)
-{
-    double s = 0;
-    for (size_t i = 0; i < n; i++)
-        s += a[i] * b[i];
-    return s;
-}
 
 static double *normals(size_t n, uint64_t stream)
 {
@@ -216,12 +209,5 @@ int main(void)
     tcase_add_loop_test(tc, adjoint_identity_is_blind, 0, n_layouts());
     tcase_add_test(tc, derivative_at_another_point);
     tcase_add_test(tc, cast_stops_the_derivative);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_set_fork_status(runner, CK_NOFORK); /* threads have run: a fork would hang */
-    srunner_set_tap(runner, "-");
-    srunner_run_all(runner, CK_SILENT);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite, tc);
 }

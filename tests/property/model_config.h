@@ -163,6 +163,15 @@ static inline int fill_params(struct nh_model *m, const char *name, double value
     return n;
 }
 
+/** Operations of a kind that belong to a layer, all layers where it is 0. */
+static inline int count_ops(const struct nh_graph *g, enum nh_op op, int layer)
+{
+    int n = 0;
+    for (int r = 0; r < g->n_recs; r++)
+        n += g->recs[r].op == op && (!layer || g->sites[g->values[g->recs[r].out].site].layer == layer);
+    return n;
+}
+
 /** What a probe of a model gives; to be freed by rows_free. */
 static inline struct nh_rows probed(const char *probe, const struct nh_config *c, const struct nh_model *m,
                                     const struct nh_model *shadow, double loss_scale)

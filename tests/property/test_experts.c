@@ -2,6 +2,7 @@
 /** Models with experts behind dense layers: their shape, their start, their derivatives, their training. */
 #include "tests/property/layout_steps.h"
 #include "tests/unit/trained.h"
+#include "tests/suite.h"
 
 #include <gsl/gsl_errno.h>
 
@@ -17,15 +18,6 @@ static struct nh_config small_config(int layout, const char *words)
     if (snprintf(all, sizeof all, "--layout %s " SMALL EXPERTS "%s", layouts[layout], words) >= (int)sizeof all)
         abort();
     return config_of(all);
-}
-
-/** Operations of a kind that belong to a layer, all layers where it is 0. */
-static int count_ops(const struct nh_graph *g, enum nh_op op, int layer)
-{
-    int n = 0;
-    for (int r = 0; r < g->n_recs; r++)
-        n += g->recs[r].op == op && (!layer || g->sites[g->values[g->recs[r].out].site].layer == layer);
-    return n;
 }
 
 /* ---- shape ---- */
@@ -201,14 +193,6 @@ START_TEST(global_layers_elsewhere)
 END_TEST
 
 /* ---- derivatives ---- */
-
-static double dot(const double *a, const double *b, size_t n)
-{
-    double sum = 0;
-    for (size_t i = 0; i < n; i++)
-        sum += a[i] * b[i];
-    return sum;
-}
 
 /** From the embedding to the exit: <u, Jv> = <J'u, v>. */
 START_TEST(adjoint_of_another_map)
@@ -386,12 +370,5 @@ int main(void)
     tcase_add_loop_test(tc, gradient_off_its_difference, 0, 2);
     tcase_add_loop_test(tc, training_moves_bits, 0, 9);
     tcase_add_test(tc, muon_mixes_experts);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_set_fork_status(runner, CK_NOFORK); /* threads have run: a fork would hang */
-    srunner_set_tap(runner, "-");
-    srunner_run_all(runner, CK_SILENT);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite, tc);
 }

@@ -3,6 +3,7 @@
  * so that a bound of 4 standard errors holds or fails once and for all. */
 #include "harness/core/law.h"
 #include "tests/property/model_config.h"
+#include "tests/suite.h"
 
 #include <check.h>
 #include <gsl/gsl_errno.h>
@@ -369,12 +370,5 @@ int main(void)
     tcase_add_loop_test(tc, norm_off_its_closed_form, 0, 2);
     tcase_add_loop_test(tc, nan_passes_for_a_number, 0, n_layouts());
     tcase_add_loop_test(tc, jacobian_off_its_law, 0, 7);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_set_fork_status(runner, CK_NOFORK); /* threads have run: a fork would hang */
-    srunner_set_tap(runner, "-");
-    srunner_run_all(runner, CK_SILENT);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite, tc);
 }

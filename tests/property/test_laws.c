@@ -4,6 +4,7 @@
 #include "harness/core/law.h"
 #include "harness/core/rng.h"
 #include "tests/property/model_config.h"
+#include "tests/suite.h"
 
 #include <check.h>
 #include <gsl/gsl_errno.h>
@@ -392,13 +393,7 @@ int main(void)
     tcase_add_test(tc, exponent_of_sandwich_depth_is_0);
     tcase_add_test(tc, scaled_init_follows_its_law);
     tcase_add_loop_test(tc, gradient_falls_as_the_stream_grows, 0, COUNT(gradients));
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_set_fork_status(runner, CK_NOFORK); /* threads have run: a fork would hang */
-    srunner_set_tap(runner, "-");
-    srunner_run_all(runner, CK_SILENT);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
+    const int failed = run_suite(suite, tc);
     nh_data_close(data);
-    return failed != 0;
+    return failed;
 }

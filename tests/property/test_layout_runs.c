@@ -5,6 +5,7 @@
 #include "harness/core/law.h"
 #include "results/reader.h"
 #include "tests/property/layout_steps.h"
+#include "tests/suite.h"
 
 #include <fcntl.h>
 #include <ftw.h>
@@ -402,12 +403,5 @@ int main(void)
     tcase_add_test(tc, law_by_hand);
     tcase_add_loop_test(tc, half_precision_miscounted, 0, n);
     tcase_add_loop_test(tc, row_missing_in_a_run, 0, n);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_set_fork_status(runner, CK_NOFORK); /* threads have run: a fork would hang */
-    srunner_set_tap(runner, "-");
-    srunner_run_all(runner, CK_SILENT);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite, tc);
 }

@@ -4,6 +4,7 @@
  * the registry. */
 #include "harness/core/init.h"
 #include "tests/property/layout_steps.h"
+#include "tests/suite.h"
 
 #include <gsl/gsl_errno.h>
 #include <stdlib.h>
@@ -966,12 +967,5 @@ int main(void)
     tcase_add_loop_test(tc, layout_factor_on_another_matrix, 0, 3 * n);
     tcase_add_loop_test(tc, skip_factor_missing, 0, n);
     tcase_add_loop_test(tc, measured_start_of_another_pass, 0, 3);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_set_fork_status(runner, CK_NOFORK); /* threads have run: a fork would hang */
-    srunner_set_tap(runner, "-");
-    srunner_run_all(runner, CK_SILENT);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite, tc);
 }

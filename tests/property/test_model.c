@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 /** Whole models: the same bits whatever the threads and the probes, and what the layouts build. */
 #include "tests/property/model_config.h"
+#include "tests/suite.h"
 
 #include <check.h>
 #include <gsl/gsl_errno.h>
@@ -756,12 +757,5 @@ int main(void)
     tcase_add_loop_test(tc, loss_at_the_start, 0, 3 * n_layouts());
     tcase_add_test(tc, fast_math_is_built);
     tcase_add_test(tc, gsl_aborts);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_set_fork_status(runner, CK_NOFORK); /* threads have run: a fork would hang */
-    srunner_set_tap(runner, "-");
-    srunner_run_all(runner, CK_SILENT);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite, tc);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 /** Models at their start against numbers of independent programs. */
 #include "tests/property/layout_steps.h"
+#include "tests/suite.h"
 
 #include <gsl/gsl_errno.h>
 #include <stdio.h>
@@ -78,12 +79,5 @@ int main(void)
     tcase_set_timeout(tc, 0);
     tcase_add_loop_test(tc, embedding_scale_in_another_format, 0, 9);
     tcase_add_loop_test(tc, stream_wired_like_another_layout, 0, 6);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_set_fork_status(runner, CK_NOFORK); /* threads have run: a fork would hang */
-    srunner_set_tap(runner, "-");
-    srunner_run_all(runner, CK_SILENT);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite, tc);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 /** A pass whose weights and values come and go gives the bits of one over a model that is there as a whole. */
 #include "tests/property/model_config.h"
+#include "tests/suite.h"
 
 #include <check.h>
 
@@ -112,12 +113,5 @@ int main(void)
     TCase *t = tcase_create("stream");
     tcase_set_timeout(t, 0);
     tcase_add_loop_test(t, streamed_pass_has_the_same_bits, 0, (int)(sizeof models / sizeof *models));
-    suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_set_fork_status(r, CK_NOFORK); /* threads have run: a fork would hang */
-    srunner_set_tap(r, "-");
-    srunner_run_all(r, CK_SILENT);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return run_suite(s, t);
 }

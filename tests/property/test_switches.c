@@ -2,17 +2,10 @@
 /** Switches of whole models: what each puts on the tape and where, that off means absent, which of them leave which bits alone, and
  * what they do in every layout. */
 #include "tests/property/layout_steps.h"
+#include "tests/suite.h"
 
 #include <gsl/gsl_errno.h>
 #include <stdlib.h>
-
-static int count_ops(const struct nh_graph *g, enum nh_op op)
-{
-    int n = 0;
-    for (int r = 0; r < g->n_recs; r++)
-        n += g->recs[r].op == op;
-    return n;
-}
 
 static enum nh_site_name site_of(const struct nh_graph *g, nh_val v)
 {
@@ -58,7 +51,7 @@ START_TEST(switch_off_leaves_a_trace)
     bool seen[NH_SITE_COUNT];
     sites_of(g, seen);
     ck_assert(!seen[NH_SITE_NORM_RELAX] && !seen[NH_SITE_NORM_IN] && !seen[NH_SITE_SOFTCAP] && !seen[NH_SITE_CAST]);
-    ck_assert_int_eq(count_ops(g, NH_OP_RELAX) + count_ops(g, NH_OP_CAST), 0);
+    ck_assert_int_eq(count_ops(g, NH_OP_RELAX, 0) + count_ops(g, NH_OP_CAST, 0), 0);
     ck_assert(site_of(g, g->logits) == NH_SITE_LOGITS);
     for (int r = 0; r < g->n_recs; r++) {
         const struct nh_rec *rec = &g->recs[r];
@@ -82,7 +75,7 @@ START_TEST(norm_reads_something_else)
     struct nh_graph *g = graph_of(&c), *h = graph_of(&plain);
     int n = placed_norms(h);
     nh_graph_free(h);
-    ck_assert_int_eq(count_ops(g, NH_OP_RELAX), 0);
+    ck_assert_int_eq(count_ops(g, NH_OP_RELAX, 0), 0);
     nh_graph_free(g);
     c.ln_relax = 8;
     g = graph_of(&c);
@@ -105,7 +98,7 @@ START_TEST(norm_reads_something_else)
         placed++;
     }
     ck_assert_int_eq(placed, n);
-    ck_assert_int_eq(count_ops(g, NH_OP_RELAX), n);
+    ck_assert_int_eq(count_ops(g, NH_OP_RELAX, 0), n);
     for (int s = 1; s < g->n_steps - 1; s++) /* the add still reads the stream itself */
         ck_assert(g->steps[s].before[0] == g->steps[s - 1].after[0]);
     nh_graph_free(g);
@@ -350,12 +343,5 @@ int main(void)
     tcase_add_loop_test(tc, shrink_reaches_the_head, 0, 2);
     tcase_add_loop_test(tc, another_gain_frozen, 0, n);
     tcase_add_test(tc, relaxed_norm_saves_no_half_statistics);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_set_fork_status(runner, CK_NOFORK); /* threads have run: a fork would hang */
-    srunner_set_tap(runner, "-");
-    srunner_run_all(runner, CK_SILENT);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite, tc);
 }

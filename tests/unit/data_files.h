@@ -5,6 +5,7 @@
 
 #include "harness/core/err.h"
 #include "harness/data/data.h"
+#include "tests/folder.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -15,7 +16,6 @@
 
 /* ---- files of a test: all in one folder, gone after it ---- */
 
-static char folder[256];
 static const char *const names[] = {"file", "train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz",
                                     "t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz"};
 enum { FILE_, IMAGES, LABELS, TEST_IMAGES, TEST_LABELS, N_NAMES };
@@ -27,19 +27,15 @@ static inline const char *path(int name)
     return text;
 }
 
-static inline void make_folder(void)
+static inline void begin_files(void)
 {
-    const char *base = getenv("TMPDIR");
-    snprintf(folder, sizeof folder, "%s/nh-data-XXXXXX", base ? base : "/tmp");
-    ck_assert_ptr_nonnull(mkdtemp(folder));
+    make_folder();
     ck_assert_int_eq(setenv("NH_FASHION_MNIST", folder, 1), 0);
 }
 
-static inline void remove_folder(void)
+static inline void end_files(void)
 {
-    for (int i = 0; i < N_NAMES; i++)
-        unlink(path(i));
-    rmdir(folder);
+    remove_folder();
     unsetenv("NH_FASHION_MNIST");
 }
 

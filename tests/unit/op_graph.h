@@ -7,6 +7,7 @@
 
 #include "harness/core/core.h"
 #include "harness/core/err.h"
+#include "tests/suite.h"
 
 #include <check.h>
 #include <inttypes.h>
@@ -344,16 +345,6 @@ static inline int op_draw(uint64_t *state, int n)
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
     z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
     return (int)((z >> 33) % (uint64_t)n);
-}
-
-static inline int op_main(Suite *suite)
-{
-    SRunner *runner = srunner_create(suite);
-    srunner_set_tap(runner, "-");
-    srunner_run_all(runner, CK_SILENT);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
 }
 
 #endif

@@ -4,6 +4,8 @@
 #define NH_TESTS_RESULT_FILES_H
 
 #include "harness/core/err.h"
+#include "tests/folder.h"
+#include "tests/suite.h"
 
 #include <check.h>
 #include <stdbool.h>
@@ -12,24 +14,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-static char folder[256]; /* of the test at hand, removed after it */
-
-static inline void make_folder(void)
-{
-    const char *base = getenv("TMPDIR");
-    snprintf(folder, sizeof folder, "%s/nh-results-XXXXXX", base ? base : "/tmp");
-    if (!mkdtemp(folder))
-        perror(folder);
-}
-
-static inline void remove_folder(void)
-{
-    char command[sizeof folder + 16];
-    snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    if (system(command) != 0)
-        perror(folder);
-}
 
 /* A name in the folder; four live at a time. */
 static inline const char *in_folder(const char *name)
@@ -72,17 +56,5 @@ static inline void content_is(const char *name, const char *expected)
         ck_assert_int_eq(call, NH_FAILED);                                                                             \
         ck_assert_msg(strstr(nh_error(), words) != NULL, "'%s' is missing in: %s", words, nh_error());                 \
     } while (0)
-
-/* Runs a suite of one case; the exit code of the program. */
-static inline int run(Suite *s, TCase *t)
-{
-    suite_add_tcase(s, t);
-    SRunner *runner = srunner_create(s);
-    srunner_set_tap(runner, "-");
-    srunner_run_all(runner, CK_SILENT);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
-}
 
 #endif

@@ -552,5 +552,5 @@ int main(void)
     tcase_add_checked_fixture(t, set_up, tear_down);
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
         tcase_add_loop_test(t, tests[i].test, 0, tests[i].loops);
-    return run(suite_create("compare"), t);
+    return run_suite(suite_create("compare"), t);
 }

@@ -2,6 +2,7 @@
 /** Token data: what all sources share, and each of them but fashion-mnist. */
 #include "harness/data/source.h"
 #include "tests/unit/data_files.h"
+#include "tests/suite.h"
 
 #include <math.h>
 #include <sys/stat.h>
@@ -595,16 +596,10 @@ int main(void)
         {synthetic_held_out_part_is_another, 2},
     };
     TCase *all = tcase_create("data");
-    tcase_add_checked_fixture(all, make_folder, remove_folder);
+    tcase_add_checked_fixture(all, begin_files, end_files);
     tcase_set_timeout(all, 60);
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
         tcase_add_loop_test(all, tests[i].test, 0, tests[i].loops);
     Suite *suite = suite_create("data");
-    suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_set_tap(runner, "-");
-    srunner_run_all(runner, CK_SILENT);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite, all);
 }

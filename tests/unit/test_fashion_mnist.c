@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 /** The source fashion-mnist, on small files of its form and, where it is installed, on the data set. */
 #include "tests/unit/data_files.h"
+#include "tests/suite.h"
 
 #include <sys/stat.h>
 
@@ -261,16 +262,10 @@ int main(void)
         {fashion_package, 1},
     };
     TCase *all = tcase_create("fashion-mnist");
-    tcase_add_checked_fixture(all, make_folder, remove_folder);
+    tcase_add_checked_fixture(all, begin_files, end_files);
     tcase_set_timeout(all, 60);
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
         tcase_add_loop_test(all, tests[i].test, 0, tests[i].loops);
     Suite *suite = suite_create("fashion-mnist");
-    suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_set_tap(runner, "-");
-    srunner_run_all(runner, CK_SILENT);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite, all);
 }

@@ -69,5 +69,5 @@ int main(void)
     tcase_add_test(t, folders_are_made_with_those_above);
     tcase_add_test(t, small_file_is_replaced_whole_or_not_at_all);
     tcase_add_test(t, what_stands_in_the_way_is_named);
-    return run(s, t);
+    return run_suite(s, t);
 }

@@ -2,6 +2,7 @@
 /** Formats and rounding, against tables from elsewhere, against MPFR and, for spans, against one value at a time. */
 #include "harness/core/err.h"
 #include "harness/core/fmt.h"
+#include "tests/suite.h"
 
 #include <check.h>
 #include <fenv.h>
@@ -969,12 +970,7 @@ int main(void)
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
         tcase_add_loop_test(all, tests[i].test, 0, tests[i].loops);
     Suite *suite = suite_create("fmt");
-    suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_set_tap(runner, "-");
-    srunner_run_all(runner, CK_SILENT);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
+    const int failed = run_suite(suite, all);
     mpfr_free_cache();
-    return failed != 0;
+    return failed;
 }

@@ -3,6 +3,7 @@
  *  standard errors holds or fails once and for all. */
 #include "harness/core/init.h"
 #include "harness/core/rng.h"
+#include "tests/suite.h"
 
 #include <check.h>
 #include <math.h>
@@ -352,11 +353,5 @@ int main(void)
     tcase_add_test(tc, reference_sequence);
     tcase_add_test(tc, state_is_copyable);
     tcase_add_test(tc, names_of_streams_differ);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_set_tap(runner, "-");
-    srunner_run_all(runner, CK_SILENT);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite, tc);
 }

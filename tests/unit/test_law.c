@@ -4,6 +4,7 @@
 #include "harness/core/dual.h"
 #include "harness/core/law.h"
 #include "layouts/layout.h"
+#include "tests/suite.h"
 
 #include <check.h>
 #include <gsl/gsl_errno.h>
@@ -542,11 +543,5 @@ int main(void)
     tcase_add_test(tc, eps_before_the_branch);
     tcase_add_test(tc, unknown);
     tcase_add_loop_test(tc, nan_stays, 0, 5);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_set_tap(runner, "-");
-    srunner_run_all(runner, CK_SILENT);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite, tc);
 }

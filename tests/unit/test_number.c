@@ -170,5 +170,5 @@ int main(void)
     tcase_add_test(t, every_double_reads_back_in_the_fewest_digits);
     tcase_add_test(t, decimals_read_as_the_nearest_double);
     tcase_add_test(t, what_is_no_number_is_refused);
-    return run(s, t);
+    return run_suite(s, t);
 }

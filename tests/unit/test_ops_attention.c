@@ -777,6 +777,5 @@ int main(void)
     tcase_add_loop_test(tc, attention_agrees_with_the_plain_reference, 0, N_REFERENCE);
     tcase_add_test(tc, attention_in_wide_formats_agrees_but_for_the_order_of_sums);
     tcase_add_test(tc, reference_meets_every_kind_of_trouble);
-    suite_add_tcase(suite, tc);
-    return op_main(suite);
+    return run_suite(suite, tc);
 }

@@ -209,6 +209,5 @@ int main(void)
     tcase_add_loop_test(tc, z_loss_of_another_value, 0, 3);
     tcase_add_test(tc, z_loss_pulls_the_wrong_way);
     tcase_add_loop_test(tc, shrink_moves_the_forward_pass_or_the_wrong_gradient, 0, 5);
-    suite_add_tcase(suite, tc);
-    return op_main(suite);
+    return run_suite(suite, tc);
 }

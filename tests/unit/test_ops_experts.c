@@ -296,14 +296,6 @@ START_TEST(gradient_of_another_mixture)
 }
 END_TEST
 
-static double dot(const double *a, const double *b, size_t n)
-{
-    double sum = 0;
-    for (size_t i = 0; i < n; i++)
-        sum += a[i] * b[i];
-    return sum;
-}
-
 /** <u, Jv> = <J'u, v>, several vectors at a time, and Jv by differences of the reference. */
 START_TEST(jacobian_of_another_mixture)
 {
@@ -772,6 +764,5 @@ int main(void)
     tcase_add_loop_test(tc, gradients_of_experts_are_summed_in_the_format, 0, 3);
     tcase_add_test(tc, overflow_in_an_expert_named_elsewhere);
     tcase_add_loop_test(tc, threads_move_bits, 0, 4);
-    suite_add_tcase(suite, tc);
-    return op_main(suite);
+    return run_suite(suite, tc);
 }

@@ -728,6 +728,5 @@ int main(void)
     tcase_add_loop_test(tc, norm_agrees_with_the_plain_reference, 0, 8);
     tcase_add_loop_test(tc, jacobians_of_norms_have_their_closed_forms, 0, 2);
     tcase_add_test(tc, jacobian_of_a_norm_carries_the_gain_by_rows);
-    suite_add_tcase(suite, tc);
-    return op_main(suite);
+    return run_suite(suite, tc);
 }

@@ -431,6 +431,5 @@ int main(void)
     tcase_add_loop_test(tc, rotation_is_built_before_it_is_cast, 0, 5);
     tcase_add_loop_test(tc, rotated_products_depend_on_the_distance_alone, 0, 3);
     tcase_add_test(tc, inf_in_one_number_of_a_pair_reaches_the_pair);
-    suite_add_tcase(suite, tc);
-    return op_main(suite);
+    return run_suite(suite, tc);
 }

@@ -588,6 +588,5 @@ int main(void)
     tcase_add_test(tc, cast_counts_what_leaves_the_narrower_format);
     tcase_add_test(tc, derivative_of_a_product_is_the_matrix);
     tcase_add_loop_test(tc, gradients_of_a_product_are_summed_in_the_format, 0, 5);
-    suite_add_tcase(suite, tc);
-    return op_main(suite);
+    return run_suite(suite, tc);
 }

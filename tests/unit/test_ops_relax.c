@@ -296,6 +296,5 @@ int main(void)
     tcase_add_loop_test(tc, divisor_has_a_derivative, 0, N_FORMATS);
     tcase_add_test(tc, gradient_blamed_on_another);
     tcase_add_test(tc, relaxed_norm_is_another_norm);
-    suite_add_tcase(suite, tc);
-    return op_main(suite);
+    return run_suite(suite, tc);
 }

@@ -412,6 +412,5 @@ int main(void)
     tcase_add_loop_test(tc, narrow_softmax_agrees_with_the_plain_reference, 0, N_FORMATS);
     tcase_add_test(tc, derivatives_take_other_probabilities);
     tcase_add_test(tc, wide_softmax_is_taken_for_a_narrow_one);
-    suite_add_tcase(suite, tc);
-    return op_main(suite);
+    return run_suite(suite, tc);
 }

@@ -8,6 +8,7 @@
 #include "harness/core/policy.h"
 #include "layouts/layout.h"
 #include "probes/probe.h"
+#include "tests/suite.h"
 
 #include <check.h>
 #include <locale.h>
@@ -811,11 +812,5 @@ int main(void)
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
         tcase_add_loop_test(all, tests[i].test, 0, (int)tests[i].loops);
     Suite *suite = suite_create("options");
-    suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_set_tap(runner, "-");
-    srunner_run_all(runner, CK_SILENT);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite, all);
 }

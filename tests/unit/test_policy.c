@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 /** Roles and their formats. */
 #include "harness/core/policy.h"
+#include "tests/suite.h"
 
 #include <check.h>
 #include <string.h>
@@ -76,11 +77,5 @@ int main(void)
     tcase_add_test(tc, plain_in_more_than_fp32);
     tcase_add_test(tc, tf32_is_for_inputs_of_products);
     tcase_add_test(tc, tables);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_set_tap(runner, "-");
-    srunner_run_all(runner, CK_SILENT);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite, tc);
 }

@@ -392,5 +392,5 @@ int main(void)
     tcase_add_test(t, what_is_no_number_is_refused_with_line_and_column);
     tcase_add_test(t, nan_and_inf_in_a_column_are_values);
     tcase_add_test(t, long_files_keep_their_rows_and_lines);
-    return run(s, t);
+    return run_suite(s, t);
 }

@@ -2,6 +2,7 @@
 /** The reference against the program, against central differences, and its optimizers against closed forms. */
 #include "harness/core/rng.h"
 #include "tests/unit/reference_model.h"
+#include "tests/suite.h"
 
 #include <check.h>
 
@@ -343,11 +344,5 @@ int main(void)
     tcase_add_test(tc, adamw);
     tcase_add_test(tc, muon);
     tcase_add_test(tc, muon_leaves_the_rest_to_adamw);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_set_tap(runner, "-");
-    srunner_run_all(runner, CK_SILENT);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite, tc);
 }

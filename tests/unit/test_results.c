@@ -447,7 +447,7 @@ int main(void)
         tcase_add_test(t, comma_locale_changes_no_byte);
     else
         printf("# comma_locale_changes_no_byte skipped: localedef cannot build de_DE.UTF-8 here\n");
-    const int status = run(s, t);
+    const int status = run_suite(s, t);
     memcpy(folder, locales, sizeof folder);
     remove_folder();
     return status;

@@ -386,5 +386,5 @@ int main(void)
     tcase_add_test(t, copies_are_exact);
     tcase_add_test(t, large_file);
     tcase_add_test(t, what_cannot_be_written);
-    return run(s, t);
+    return run_suite(s, t);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 /** Loss scales by hand, along a recorded trace, and by the rule of each policy. */
 #include "tests/property/model_config.h"
+#include "tests/suite.h"
 
 #include <check.h>
 
@@ -185,11 +186,5 @@ int main(void)
     tcase_add_test(tc, fixed_scale);
     tcase_add_test(tc, rules_of_the_policies);
     tcase_add_test(tc, scalers_of_runs);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_set_tap(runner, "-");
-    srunner_run_all(runner, CK_SILENT);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite, tc);
 }

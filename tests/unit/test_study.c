@@ -488,5 +488,5 @@ int main(void)
     tcase_add_test(t, rows_of_steps_are_measured);
     tcase_add_test(t, verdicts_follow_from_what_decides);
     tcase_add_test(t, broken_runs_are_refused);
-    return run(s, t);
+    return run_suite(s, t);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 /** The trainer: rates, clipping, decay, what is frozen, skipped steps, and how a run stops. */
 #include "tests/unit/trained.h"
+#include "tests/suite.h"
 
 #include <check.h>
 
@@ -465,11 +466,5 @@ int main(void)
     tcase_add_test(tc, offences_in_the_order_of_the_pass);
     tcase_add_test(tc, counters_of_several_batches);
     tcase_add_test(tc, changed_weights_miscounted);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_set_tap(runner, "-");
-    srunner_run_all(runner, CK_SILENT);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite, tc);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 /** Training in narrow formats: what is swallowed, what is kept, and what a zero gradient does. */
 #include "tests/unit/trained.h"
+#include "tests/suite.h"
 
 #include <check.h>
 
@@ -283,11 +284,5 @@ int main(void)
     tcase_add_loop_test(tc, twin_of_a_trained_model, 0, COUNT(dtypes));
     tcase_add_loop_test(tc, small_branches_are_swallowed, 0, 16);
     tcase_add_test(tc, frozen_gain_stops_the_step);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_set_tap(runner, "-");
-    srunner_run_all(runner, CK_SILENT);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite, tc);
 }

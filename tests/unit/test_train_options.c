@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 /** Options of training: what is taken, what is refused and with which words, and what belongs to the name of a run. */
 #include "tests/property/model_config.h"
+#include "tests/suite.h"
 
 #include <check.h>
 
@@ -180,11 +181,5 @@ int main(void)
     tcase_add_test(tc, idle_options_are_taken);
     tcase_add_test(tc, runs_are_told_apart);
     tcase_add_test(tc, probes_of_a_training);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_set_tap(runner, "-");
-    srunner_run_all(runner, CK_SILENT);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite, tc);
 }

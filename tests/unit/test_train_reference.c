@@ -2,6 +2,7 @@
 /** Training against the reference, step by step; on one thread and on two; in one batch and in several. */
 #include "tests/unit/reference_model.h"
 #include "tests/unit/trained.h"
+#include "tests/suite.h"
 
 #include <check.h>
 
@@ -217,11 +218,5 @@ int main(void)
     tcase_add_test(tc, parts_of_a_matrix);
     tcase_add_loop_test(tc, threads_move_bits, 0, 9);
     tcase_add_loop_test(tc, batches_of_a_step, 0, 3);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_set_tap(runner, "-");
-    srunner_run_all(runner, CK_SILENT);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite, tc);
 }
