@@ -23,6 +23,6 @@ const struct nh_probe nh_probe_grad = {
     .what = "gradient of the loss (or of a random cotangent) with respect to the stream, unscaled: root mean square",
     .columns = "grad_rms",
     .by_default = true,
-    .needs_backward = true,
+    .gradients = NH_GRADIENTS_NEEDED,
     .measure = measure,
 };

@@ -38,7 +38,7 @@ const struct nh_probe nh_probe_overflow = {
     .what = "counts of stored values that overflowed, became NaN, passed one on, underflowed; and sites.csv with headroom",
     .columns = "overflow nan_made propagated zero_made underflow subnormal total overflow_bwd",
     .by_default = true,
-    .wants_backward = true,
-    .in_the_end = true,
+    .gradients = NH_GRADIENTS_WANTED,
+    .values = NH_READS_NONE,
     .measure = measure,
 };

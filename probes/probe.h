@@ -22,7 +22,7 @@ struct nh_view {
     const struct nh_counts *counts; /**< of the whole pass, sites x NH_DIRECTIONS; NULL while one is streamed */
     bool backward;                 /**< there has been a backward pass */
     double loss_scale;             /**< factor in all gradients */
-    int from, to;                  /**< rows to fill: of a probe that goes by_step those of one step, else all */
+    int from, to;                  /**< rows to fill: of a probe of NH_READS_STEP maybe those of one step, else all */
 };
 
 /** A singular value of the Jacobian of a row; index from 1, largest first; 0 = none. */
@@ -49,6 +49,14 @@ static inline void nh_set(struct nh_rows *rows, int row, enum nh_column_id colum
     rows->measured[i] = true;
 }
 
+/** Whether a probe reads gradients: never; where they are, and they are made for it, but not of weights that were trained elsewhere;
+ *  always. */
+enum nh_gradients { NH_GRADIENTS_NOT_READ, NH_GRADIENTS_WANTED, NH_GRADIENTS_NEEDED };
+
+/** Which values a probe reads: any; those of the step whose rows it fills, so that it may be asked before the next one has run; none,
+ *  so that it may be asked when they are gone. */
+enum nh_values_read { NH_READS_ANY, NH_READS_STEP, NH_READS_NONE };
+
 struct nh_probe {
     const char *name;
     const char *const *aliases; /**< NULL-terminated, or NULL */
@@ -56,10 +64,8 @@ struct nh_probe {
     const char *columns;        /**< the columns it fills */
     bool by_default;            /**< runs without being asked for */
     bool at_start_only;         /**< not without being asked for where a model is trained: it takes long */
-    bool needs_backward;        /**< gradients must have been computed */
-    bool wants_backward;        /**< reads them where they are; of weights that were trained elsewhere they are not made for it */
-    bool by_step;               /**< reads nothing but values of the step itself: may be asked before the next step has run */
-    bool in_the_end;            /**< reads no values: may be asked when they are gone */
+    enum nh_gradients gradients;
+    enum nh_values_read values;
     bool needs_shadow;          /**< the fp64 twin must have run */
     bool needs_law;             /**< reads rms_theory */
     bool needs_wide;            /**< the fp32 twin must have run */

@@ -40,6 +40,6 @@ const struct nh_probe nh_probe_rms = {
     .columns = "rms rms_theory max_abs kurtosis token_cos branch_rms branch_raw_rms",
     .by_default = true,
     .needs_law = true,
-    .by_step = true,
+    .values = NH_READS_STEP,
     .measure = measure,
 };

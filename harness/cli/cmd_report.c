@@ -3,6 +3,7 @@
 #include "harness/cli/cli.h"
 #include "harness/cli/headroom.h"
 #include "harness/core/err.h"
+#include "harness/core/site.h"
 #include "results/reader.h"
 
 #include <math.h>
@@ -88,7 +89,11 @@ static int take_row(struct nh_reader *r, const struct columns *c, struct lines *
     const bool is_wide = strcmp(dtype, "fp32") == 0 || strcmp(dtype, "fp64") == 0;
     line.layer = (int)layer, line.overflow = (uint64_t)overflow;
     line.max_abs = isnan(wide) && is_wide ? own : wide;
-    snprintf(line.site, sizeof line.site, "%s", nh_reader_text(r, c->site));
+    for (int i = 0; i < NH_SITE_COUNT && !line.site; i++)
+        line.site = strcmp(nh_site_names[i], nh_reader_text(r, c->site)) == 0 ? nh_site_names[i] : NULL;
+    if (!line.site)
+        return nh_fail(NH_FAILED, "line %zu of sites.csv: there is no site '%.40s' ('harness list sites' shows all)", nh_reader_line(r),
+                       nh_reader_text(r, c->site));
     return keep(lines, &line);
 }
 

@@ -309,7 +309,7 @@ static int cotangent(const struct nh_options *o)
     char list[NH_VALUE_SIZE] = "";
     size_t n = 0;
     for (size_t i = 0; nh_probes[i] && n < sizeof list; i++) {
-        if (!nh_probes[i]->needs_backward && !nh_probes[i]->wants_backward)
+        if (nh_probes[i]->gradients == NH_GRADIENTS_NOT_READ)
             continue;
         if (o->config.probes >> i & 1)
             return NH_OK;

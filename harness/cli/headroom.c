@@ -2,6 +2,7 @@
 #include "harness/cli/headroom.h"
 
 #include "harness/core/fmt.h"
+#include "harness/core/site.h"
 
 #include <assert.h>
 #include <math.h>
@@ -10,7 +11,7 @@
 
 static const char *const names[] = {"fp16", "bf16", "fp8-e4m3", "fp8-e5m2"};
 
-enum { FORMATS = sizeof names / sizeof *names, MOST_SITES = 64 };
+enum { FORMATS = sizeof names / sizeof *names };
 
 /** All layers of one site. */
 struct group {
@@ -71,8 +72,7 @@ static size_t gather(const struct nh_site_line *lines, size_t n, struct group *g
         size_t k = 0;
         while (k < count && strcmp(groups[k].site, lines[i].site) != 0)
             k++;
-        if (k == MOST_SITES)
-            continue;
+        assert(k < NH_SITE_COUNT);
         if (k == count)
             groups[count++] = (struct group){.site = lines[i].site, .first = i, .max_abs = -1};
         struct group *g = &groups[k];
@@ -149,7 +149,7 @@ static void print_elsewhere(FILE *file, const struct nh_site_line *lines, size_t
 
 bool nh_headroom_print(FILE *file, const struct nh_site_line *lines, size_t n)
 {
-    struct group groups[MOST_SITES];
+    struct group groups[NH_SITE_COUNT];
     size_t count = gather(lines, n, groups);
     bool known = false;
     for (size_t i = 0; i < n; i++)

@@ -11,7 +11,7 @@
 /** Forward values stored at one site of one sublayer. */
 struct nh_site_line {
     int layer;
-    char site[24];
+    const char *site; /**< a name of nh_site_names */
     uint64_t overflow; /**< in the run's own formats */
     double max_abs;    /**< in fp32; nan = not known */
 };

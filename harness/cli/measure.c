@@ -58,7 +58,7 @@ void nh_measure_step(void *arg, int step)
     struct nh_run *run = arg;
     const struct nh_view view = view_of(run, step * NH_STREAMS, (step + 1) * NH_STREAMS);
     for (int i = 0; nh_probes[i]; i++)
-        if ((run->options.config.probes >> i & 1) && nh_probes[i]->by_step)
+        if ((run->options.config.probes >> i & 1) && nh_probes[i]->values == NH_READS_STEP)
             nh_probes[i]->measure(&view, &run->rows);
 }
 
@@ -73,7 +73,7 @@ int nh_measure(struct nh_run *run)
     if (!streamed)
         memset(rows->measured, 0, (size_t)rows->n * NH_COLUMN_COUNT * sizeof *rows->measured);
     for (int i = 0; nh_probes[i] && !status; i++)
-        if ((run->options.config.probes >> i & 1) && !(streamed && nh_probes[i]->by_step))
+        if ((run->options.config.probes >> i & 1) && !(streamed && nh_probes[i]->values == NH_READS_STEP))
             status = nh_probes[i]->measure(&view, rows);
     return status;
 }

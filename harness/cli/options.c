@@ -63,7 +63,7 @@ static void resolve(struct nh_options *o)
         if (c->train.steps && nh_probes[i]->at_start_only)
             c->probes &= ~(UINT32_C(1) << i);
         if (c->model && !c->train.steps) /* of a checkpoint what one forward pass tells */
-            c->probes = (c->probes & ~(UINT32_C(1) << i)) | (uint32_t)(nh_probes[i]->by_step || nh_probes[i]->in_the_end) << i;
+            c->probes = (c->probes & ~(UINT32_C(1) << i)) | (uint32_t)(nh_probes[i]->values != NH_READS_ANY) << i;
     }
     cpu_set_t cpus;
     if (c->threads == 0)

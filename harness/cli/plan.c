@@ -15,7 +15,7 @@ bool nh_run_needs(const struct nh_config *c, enum nh_needed what)
         const struct nh_probe *p = nh_probes[i];
         bool reads = what == NH_NEEDED_SHADOW ? p->needs_shadow
                      : what == NH_NEEDED_WIDE ? p->needs_wide
-                                              : p->needs_backward || (p->wants_backward && !c->weights);
+                                              : p->gradients > (c->weights ? NH_GRADIENTS_WANTED : NH_GRADIENTS_NOT_READ);
         needed |= (c->probes >> i & 1) && reads;
     }
     return needed;
@@ -25,7 +25,7 @@ bool nh_run_is_streamed(const struct nh_config *c)
 {
     bool streamed = c->weights && !c->train.steps && !c->dump;
     for (int i = 0; nh_probes[i]; i++)
-        streamed = streamed && (!(c->probes >> i & 1) || nh_probes[i]->by_step || nh_probes[i]->in_the_end);
+        streamed = streamed && (!(c->probes >> i & 1) || nh_probes[i]->values != NH_READS_ANY);
     return streamed;
 }
 

@@ -121,8 +121,7 @@ static void print_sites(const struct nh_run *run)
         if (!c->total)
             continue;
         lines[n] = (struct nh_site_line){.layer = g->sites[s].layer, .overflow = c->overflow, .max_abs = nh_wide_max(run, s)};
-        snprintf(lines[n].site, sizeof lines[n].site, "%s", nh_site_names[g->sites[s].name]);
-        n++;
+        lines[n++].site = nh_site_names[g->sites[s].name];
     }
     if (lines)
         nh_headroom_print(stdout, lines, n);

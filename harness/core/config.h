@@ -91,6 +91,8 @@ struct nh_weight_source {
     /** Writes numbers [first, first + n) of a parameter, row by row, as float (bits 32) or double (64); called from several
      *  threads. What could fail has been checked before. */
     void (*read)(void *arg, const struct nh_param *param, size_t first, size_t n, int bits, void *out);
+    /** True where a float does not hold all numbers of a parameter; NULL: it always does. */
+    bool (*wide)(void *arg, const struct nh_param *param);
     /** These numbers are not read soon: memory need not hold them. NULL where that is of no use. */
     void (*done)(void *arg, const struct nh_param *param, size_t first, size_t n);
 };

@@ -144,18 +144,25 @@ void NH_T(nh_forget_param)(struct nh_exec *x, int param)
     x->bad_param[param] = 0;
 }
 
+/** Rounds n numbers to the format of master weights; what does not fit it is heard. */
+static void to_masters(const struct nh_exec *x, const double *w, size_t n, real *to, struct cast *lost)
+{
+    const struct nh_fmt *f = &x->g->fmt[NH_ROLE_MASTER];
+    bool narrow = is_narrow(f);
+    for (size_t i = 0; i < n; i++) {
+        to[i] = (real)(narrow ? nh_round(f, w[i]) : w[i]);
+        if (!isfinite(to[i]) && isfinite(w[i]))
+            hear(lost, i, w[i]);
+    }
+}
+
 void NH_T(nh_set_param)(struct nh_exec *x, int param, const double *w)
 {
     const struct nh_param *p = &x->g->params[param];
     size_t n = param_size(p);
     real *to = weight_ptr(x, param);
     struct cast c = cast_begin(x, param, 0), lost = c; /* lost: what does not even fit the master's format */
-    bool narrow = is_narrow(&x->g->fmt[NH_ROLE_MASTER]);
-    for (size_t i = 0; i < n; i++) {
-        to[i] = (real)(narrow ? nh_round(&x->g->fmt[NH_ROLE_MASTER], w[i]) : w[i]);
-        if (!isfinite(to[i]) && isfinite(w[i]))
-            hear(&lost, i, w[i]);
-    }
+    to_masters(x, w, n, to, &lost);
     if (x->masters && x->masters != x->weights)
         memcpy(x->masters + p->offset, to, n * sizeof *to);
     NH_T(nh_forget_param)(x, param);
@@ -170,14 +177,24 @@ void NH_T(nh_load_param)(struct nh_exec *x, const struct nh_weight_source *sourc
     const struct nh_param *p = &x->g->params[param];
     size_t first = (size_t)row0 * (size_t)p->cols, n = (size_t)rows * (size_t)p->cols;
     int pieces = (int)((n + PIECE - 1) / PIECE);
+    bool wide = NH_REAL_BITS == 32 && source->wide && source->wide(source->arg, p);
 #pragma omp parallel for schedule(static) num_threads(x->threads)
     for (int i = 0; i < pieces; i++) {
         size_t at = (size_t)i * PIECE, size = n - at < PIECE ? n - at : PIECE;
         struct cast c = cast_begin(x, param, first + at), lost = c;
-        source->read(source->arg, p, first + at, size, NH_REAL_BITS, to + at);
+        if (wide) { /* doubles are rounded to the master's format at once */
+            double *w = malloc(size * sizeof *w);
+            if (!w)
+                abort(); /* half a megabyte */
+            source->read(source->arg, p, first + at, size, 64, w);
+            to_masters(x, w, size, to + at, &lost);
+            free(w);
+        } else {
+            source->read(source->arg, p, first + at, size, NH_REAL_BITS, to + at);
+            round_state(x, NH_ROLE_MASTER, to + at, size, &lost);
+        }
         if (source->done)
             source->done(source->arg, p, first + at, size);
-        round_state(x, NH_ROLE_MASTER, to + at, size, &lost);
         cast(x, &c, to + at, size);
         if (counted)
             settle(x, &c, &lost), cast_end(x, &c);

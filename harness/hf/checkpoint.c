@@ -452,6 +452,15 @@ static void read_numbers(void *arg, const struct nh_param *param, size_t first, 
     }
 }
 
+static bool is_wide(void *arg, const struct nh_param *param)
+{
+    const struct bound *b = bound_of(arg, param);
+    for (size_t i = 0; i < b->n; i++)
+        if (b->tensors[i]->type == NH_TENSOR_F64)
+            return true;
+    return false;
+}
+
 static void done_with(void *arg, const struct nh_param *param, size_t first, size_t n)
 {
     const struct bound *b = bound_of(arg, param);
@@ -501,7 +510,7 @@ int nh_hf_bind(struct nh_hf *hf, const struct nh_config *config, const struct nh
         status = check_unread(hf, config, notes);
     if (!status) {
         qsort(hf->bound, hf->n_bound, sizeof *hf->bound, bound_by_name);
-        hf->source = (struct nh_weight_source){.arg = hf, .read = read_numbers, .done = done_with};
+        hf->source = (struct nh_weight_source){.arg = hf, .read = read_numbers, .wide = is_wide, .done = done_with};
         *source = &hf->source;
         check_gains(hf, g, notes);
     }

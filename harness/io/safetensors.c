@@ -38,7 +38,8 @@ struct nh_safetensors {
     void *map; /* NULL where the bytes are the caller's */
     size_t map_size;
     json_t *header; /* owns the names */
-    struct nh_tensor *tensors;
+    struct nh_tensor *tensors;         /* in the order of their bytes */
+    const struct nh_tensor **by_name;
     size_t count;
 };
 
@@ -134,6 +135,11 @@ static int by_place(const void *a, const void *b)
     return p != q ? (p > q) - (p < q) : (nh_tensor_bytes(x) > nh_tensor_bytes(y)) - (nh_tensor_bytes(x) < nh_tensor_bytes(y));
 }
 
+static int by_name(const void *a, const void *b)
+{
+    return strcmp((*(const struct nh_tensor *const *)a)->name, (*(const struct nh_tensor *const *)b)->name);
+}
+
 /* The format wants every byte of the data to be of one tensor: a file that is not so was written by mistake. */
 static int check_places(const struct nh_safetensors *s, const unsigned char *data, size_t size, const char *path)
 {
@@ -170,7 +176,8 @@ static int read_header(struct nh_safetensors *s, const unsigned char *data, size
 {
     const char *path = s->path;
     s->tensors = calloc(json_object_size(s->header) + 1, sizeof *s->tensors);
-    if (!s->tensors)
+    s->by_name = calloc(json_object_size(s->header) + 1, sizeof(const struct nh_tensor *));
+    if (!s->tensors || !s->by_name)
         return nh_fail(NH_FAILED, "no memory for the header of '%s'", path);
     const char *name;
     json_t *entry;
@@ -189,6 +196,9 @@ static int read_header(struct nh_safetensors *s, const unsigned char *data, size
             return status;
     }
     qsort(s->tensors, s->count, sizeof *s->tensors, by_place);
+    for (size_t i = 0; i < s->count; i++)
+        s->by_name[i] = &s->tensors[i];
+    qsort(s->by_name, s->count, sizeof(const struct nh_tensor *), by_name);
     return check_places(s, data, size, path);
 }
 
@@ -275,7 +285,7 @@ void nh_safetensors_close(struct nh_safetensors *s)
     if (s->map)
         munmap(s->map, s->map_size);
     json_decref(s->header);
-    free(s->tensors);
+    free(s->by_name), free(s->tensors);
     free(s->path);
     free(s);
 }
@@ -293,10 +303,9 @@ const struct nh_tensor *nh_safetensors_at(const struct nh_safetensors *s, size_t
 
 const struct nh_tensor *nh_safetensors_find(const struct nh_safetensors *s, const char *name)
 {
-    for (size_t i = 0; i < s->count; i++)
-        if (strcmp(s->tensors[i].name, name) == 0)
-            return &s->tensors[i];
-    return NULL;
+    const struct nh_tensor wanted = {.name = name}, *key = &wanted;
+    const struct nh_tensor *const *found = bsearch(&key, s->by_name, s->count, sizeof(const struct nh_tensor *), by_name);
+    return found ? *found : NULL;
 }
 
 const char *nh_safetensors_meta(const struct nh_safetensors *s, const char *name)

@@ -101,11 +101,13 @@ os.mkdir('short')
 open('short/sites.csv', 'w').write('run,step,layer\na,0,1\n')
 os.mkdir('none')
 open('none/sites.csv', 'w').write('run,step,layer,site,direction,overflow,dtype,max_abs\n')
+os.mkdir('strange')
+open('strange/sites.csv', 'w').write('run,step,layer,site,direction,overflow,dtype,max_abs\n00000001,0,1,elsewhere,fwd,0,fp16,1\n')
 os.mkdir('two')
 open('two/sites.csv', 'w').write(open('half/sites.csv').read() + ''.join(open('bare/sites.csv').readlines()[1:]))
 for words, code, says in ((['report'], 2, 'folders'), (['report', '--top', '3'], 2, 'no option'), (['report', 'empty'], 1, "'empty' has no sites.csv"),
                           (['report', 'two'], 1, 'is of another run'),
-                          (['report', 'broken'], 1, 'line 2'), (['report', 'short'], 1, 'site'), (['report', 'none'], 1, 'no forward'),
+                          (['report', 'broken'], 1, 'line 2'), (['report', 'short'], 1, 'site'), (['report', 'none'], 1, 'no forward'), (['report', 'strange'], 1, "no site 'elsewhere'"),
                           ([*model, '--probes', 'headroom', '--steps', '2'], 2, 'headroom')):
     p = start(*words)
     check('refused: ' + ' '.join(words[-3:]), p.returncode == code and says in p.stderr and p.stderr.count('\n') == 1, p.stderr)
