@@ -9,6 +9,7 @@
 #include "harness/core/threads.h"
 #include "harness/io/safetensors.h"
 #include "results/file.h"
+#include "results/text.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -89,7 +90,7 @@ static int choose(struct nh_options *o, const struct nh_arch **arch, json_t **js
             nearest = *arch, least = d;
     }
     if (*json && *d.again)
-        fprintf(stderr, "harness: no checkpoint says%s: give it again beside --model\n", d.again);
+        nh_text_line(stderr, "harness: no checkpoint says%s: give it again beside --model", d.again);
     if (*json)
         return NH_OK;
     if (!nearest)
@@ -290,7 +291,7 @@ int nh_cmd_export(int argc, char **argv)
         status = write_folder(&run, argv[0], arch, json);
     }
     if (!status)
-        printf("%s: %s, %zu parameters\n", argv[0], arch->name, nh_graph_parameters(run.model.graph));
+        nh_text_line(stdout, "%s: %s, %zu parameters", argv[0], arch->name, nh_graph_parameters(run.model.graph));
     json_decref(json);
     nh_trainer_destroy(&run.trainer);
     nh_model_destroy(&run.model);

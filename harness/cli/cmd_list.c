@@ -14,6 +14,7 @@
 #include "layouts/layout.h"
 #include "probes/probe.h"
 #include "results/schema.h"
+#include "results/text.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -198,13 +199,17 @@ static void print_table(row_function *row)
     char room[ROOM];
     int widths[MAX_CELLS] = {0};
     for (size_t i = 0; row(i, cells, room); i++)
-        for (size_t k = 0; k < MAX_CELLS && cells[k]; k++)
-            if ((int)strlen(cells[k]) > widths[k])
-                widths[k] = (int)strlen(cells[k]);
+        for (size_t k = 0; k < MAX_CELLS && cells[k]; k++) {
+            const int width = nh_text_put(NULL, cells[k]);
+            widths[k] = width > widths[k] ? width : widths[k];
+        }
     for (size_t i = 0; row(i, cells, room); i++)
         for (size_t k = 0; k < MAX_CELLS && cells[k]; k++) {
             const bool last = k + 1 == MAX_CELLS || !cells[k + 1];
-            printf("%-*s%s", last ? 0 : widths[k], *cells[k] ? cells[k] : "-", last ? "\n" : "  ");
+            const int width = nh_text_put(stdout, *cells[k] ? cells[k] : "-");
+            printf("%*s", last ? 0 : widths[k] - width + 2, "");
+            if (last)
+                putchar('\n');
         }
 }
 

@@ -7,6 +7,7 @@
 #include "harness/core/err.h"
 #include "harness/core/model.h"
 #include "results/number.h"
+#include "results/text.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -194,8 +195,8 @@ static void round_input(const struct job *job, const struct nh_op_tensor *want, 
         x[k] = rounded;
     }
     if (lost)
-        fprintf(stderr, "harness: %zu of %zu numbers of '%s' are beyond %s and go in as %s\n", lost, n, want->name,
-                f->name, f->has_inf ? "inf" : "nan");
+        nh_text_line(stderr, "harness: %zu of %zu numbers of '%s' are beyond %s and go in as %s", lost, n, want->name, f->name,
+                     f->has_inf ? "inf" : "nan");
 }
 
 static int put(const struct job *job, int i, double *x, size_t n)

@@ -5,6 +5,7 @@
 #include "harness/core/err.h"
 #include "harness/core/site.h"
 #include "results/reader.h"
+#include "results/text.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -119,7 +120,7 @@ static int report(const char *dir)
     if (!status && lines.n == 0)
         status = nh_fail(NH_FAILED, "%s has no forward values", path);
     if (!status) {
-        printf("%s, step %.0f\n", dir, lines.step);
+        nh_text_line(stdout, "%s, step %.0f", dir, lines.step);
         if (!nh_headroom_print(stdout, lines.line, lines.n))
             puts("headroom in fp32 is not known: run with --dtype fp32, or add headroom to --probes");
     }

@@ -4,6 +4,7 @@
 #include "harness/cli/run.h"
 #include "harness/core/err.h"
 #include "harness/core/threads.h"
+#include "results/text.h"
 
 #include <math.h>
 #include <signal.h>
@@ -50,8 +51,10 @@ static void note_ids(const struct nh_run *run)
     const char *source = run->data->source->name;
     const bool text = strcmp(source, "text") == 0, images = strcmp(source, "fashion-mnist") == 0;
     if (run->options.checkpoint && run->options.config.vocab > FEW_IDS && (text || images))
-        fprintf(stderr, "harness: --data %s gives %s as ids, not the tokens that this checkpoint knows; --data tokens:FILE takes the ids "
-                        "of its tokenizer\n", source, text ? "bytes" : "grey levels");
+        nh_text_line(stderr,
+                     "harness: --data %s gives %s as ids, not the tokens that this checkpoint knows; --data tokens:FILE takes the ids "
+                     "of its tokenizer",
+                     source, text ? "bytes" : "grey levels");
 }
 
 /** The same, with what is held out; names the run and its folder. */
@@ -193,7 +196,7 @@ static int where_to_start(const struct nh_run *run, bool *finished, bool *resume
     if (!status && found == NH_FOUND_BROKEN_OFF && !c->train.resume)
         status = nh_fail(NH_USAGE, "%s holds this run, broken off; --resume goes on from its checkpoint, --force starts anew", run->dir);
     if (!status && c->train.resume && found == NH_FOUND_NOTHING)
-        fprintf(stderr, "harness: no checkpoint of this run in %s; it starts at step 0\n", run->dir);
+        nh_text_line(stderr, "harness: no checkpoint of this run in %s; it starts at step 0", run->dir);
     return status;
 }
 
@@ -211,14 +214,14 @@ static int run_all(struct nh_run *run, double start)
         if (status || c->dry_run)
             return status;
         if (c->seq == 1)
-            fprintf(stderr, "harness: with --seq 1 no token has a next one, so the loss and all gradients are 0\n");
+            nh_text_line(stderr, "harness: with --seq 1 no token has a next one, so the loss and all gradients are 0");
         nh_threads_start(c->threads);
         status = make_models(run);
     }
     if (!status && !finished)
         status = c->train.steps ? train(run, resume, &finished) : look(run, &finished);
     if (!status && finished)
-        printf("%s is there already, finished; --force runs it again\n", run->dir);
+        nh_text_line(stdout, "%s is there already, finished; --force runs it again", run->dir);
     if (status || finished)
         return status;
     run->wall_s = nh_seconds() - start;

@@ -6,6 +6,7 @@
 #include "harness/cli/take.h"
 #include "harness/core/err.h"
 #include "results/file.h"
+#include "results/text.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -112,7 +113,7 @@ static int run(struct call call, bool quiet)
         if ((quiet && dup2(null, STDOUT_FILENO) < 0) || prctl(PR_SET_PDEATHSIG, SIGTERM) || getppid() != parent)
             _exit(1);
         execv(call.words[0], (char *const *)call.words);
-        fprintf(stderr, "harness: cannot run %s: %s\n", call.words[0], strerror(errno));
+        nh_text_line(stderr, "harness: cannot run %s: %s", call.words[0], strerror(errno));
         _exit(1);
     }
     int status = 0;
@@ -152,7 +153,7 @@ static int run_sweep(struct nh_study *study, const struct request *r, const stru
         if (more[i])
             call.words[call.n++] = more[i];
     if (isatty(STDERR_FILENO) && !r->print)
-        fprintf(stderr, "sweep %s, %td of %zu\n", sweep->name, sweep - study->sweeps + 1, study->n_sweeps);
+        nh_text_line(stderr, "sweep %s, %td of %zu", sweep->name, sweep - study->sweeps + 1, study->n_sweeps);
     const int code = run(call, !r->print);
     return code == 0 ? NH_OK
                      : nh_fail(code == 2 ? NH_USAGE : NH_FAILED,
@@ -195,8 +196,7 @@ static bool draw(struct nh_study *study, const struct request *r, const struct n
         return false;
     const bool drawn = access(script, F_OK) == 0 && run(call, true) == 0;
     if (!drawn)
-        fprintf(stderr, "harness: the figure %s (plots/%s.gp) was not drawn; all else is there\n", figure->file,
-                figure->figure);
+        nh_text_line(stderr, "harness: the figure %s (plots/%s.gp) was not drawn; all else is there", figure->file, figure->figure);
     return drawn;
 }
 
@@ -212,7 +212,7 @@ static int tell(struct nh_study *study, const struct request *r)
     if (status)
         return status;
     nh_study_print(study, findings);
-    printf("report  %s/report.md\n", r->out);
+    nh_text_line(stdout, "report  %s/report.md", r->out);
     return NH_OK;
 }
 

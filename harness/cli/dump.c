@@ -6,6 +6,7 @@
 #include "harness/cli/run.h"
 #include "harness/core/err.h"
 #include "harness/io/safetensors.h"
+#include "results/text.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -138,9 +139,9 @@ int nh_dump(const struct nh_run *run)
     for (int p = 0; p < g->n_params; p++)
         add_param(&d, p);
     if (g->n_streams > 1)
-        fprintf(stderr, "harness: the dump has the first of the two streams of %s\n", c->layout->name);
+        nh_text_line(stderr, "harness: the dump has the first of the two streams of %s", c->layout->name);
     if (c->layout->block)
-        fprintf(stderr, "harness: the dump has no mid, attn_branch and mlp_branch, as %s is one block a layer\n", c->layout->name);
+        nh_text_line(stderr, "harness: the dump has no mid, attn_branch and mlp_branch, as %s is one block a layer", c->layout->name);
     const int status = d.failed ? nh_fail(NH_FAILED, "out of memory for the tensors of '%s'", c->dump)
                                 : nh_safetensors_write(c->dump, d.tensors, d.n, NULL, 0);
     for (size_t i = 0; i < d.n; i++)

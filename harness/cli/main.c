@@ -6,9 +6,9 @@
 #include "harness/cli/op.h"
 #include "harness/cli/options.h"
 #include "harness/cli/study.h"
-#include "harness/cli/value.h"
 #include "harness/core/err.h"
 #include "harness/core/fmt.h"
+#include "results/text.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -135,23 +135,6 @@ static void occupy_standard_streams(void)
             (void)!open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY); /* takes the lowest, fd; its use is an error */
 }
 
-/* One line, whatever the user's words in it: bytes that are no printable character become \xNN. */
-static void print_error(const char *sentence)
-{
-    char line[4 * 1024 + 16];
-    size_t n = (size_t)snprintf(line, sizeof line, "harness: ");
-    while (*sentence && n + 8 < sizeof line) {
-        const size_t length = nh_utf8(sentence);
-        if (length == 0)
-            n += (size_t)snprintf(line + n, sizeof line - n, "\\x%02x", (unsigned char)*sentence);
-        else
-            memcpy(line + n, sentence, length), n += length;
-        sentence += length ? length : 1;
-    }
-    line[n++] = '\n';
-    fwrite(line, 1, n, stderr);
-}
-
 int main(int argc, char **argv)
 {
     occupy_standard_streams();
@@ -162,6 +145,6 @@ int main(int argc, char **argv)
     if ((fflush(stdout) || ferror(stdout)) && !status)
         status = nh_fail(NH_FAILED, "cannot write to standard output: %s; give it a place with room", strerror(errno));
     if (status)
-        print_error(nh_error());
+        nh_text_line(stderr, "harness: %s", nh_error());
     return status == NH_OK ? 0 : status == NH_USAGE ? 2 : 1;
 }

@@ -2,6 +2,7 @@
 /** The short table that a run prints. */
 #include "harness/cli/headroom.h"
 #include "harness/cli/run.h"
+#include "results/text.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -156,10 +157,10 @@ static void print_training(const struct nh_run *run)
 void nh_report_run(const struct nh_run *run)
 {
     const struct nh_config *c = &run->options.config;
-    printf("%s  L %d  %s  %s  (%.3g M parameters, %s)\n", c->layout->name, c->depth, c->dtype.name,
-           c->layout->equation, (double)nh_graph_parameters(run->model.graph) / 1e6, run->data->what);
+    nh_text_line(stdout, "%s  L %d  %s  %s  (%.3g M parameters, %s)", c->layout->name, c->depth, c->dtype.name, c->layout->equation,
+                 (double)nh_graph_parameters(run->model.graph) / 1e6, run->data->what);
     if (run->options.checkpoint)
-        printf("model     %s (%s)\n", c->model, nh_hf_arch(run->options.checkpoint)->name);
+        nh_text_line(stdout, "model     %s (%s)", c->model, nh_hf_arch(run->options.checkpoint)->name);
     if (run->rows.n)
         print_layers(run);
     if (run->counts)
@@ -173,6 +174,6 @@ void nh_report_run(const struct nh_run *run)
         print_first(run, "backward", nh_run_first(run, NH_BWD));
     if (run->trainer.stop != NH_GOES_ON)
         printf("stopped   %s\n", nh_stop_texts[run->trainer.stop]);
-    printf("status    %s, loss %.6g, %.2f s\nresults   %s\n", nh_run_status_names[run->status],
-           unsigned_nan(run->loss), run->wall_s, run->dir);
+    printf("status    %s, loss %.6g, %.2f s\n", nh_run_status_names[run->status], unsigned_nan(run->loss), run->wall_s);
+    nh_text_line(stdout, "results   %s", run->dir);
 }

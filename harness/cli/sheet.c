@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 #include "harness/cli/sheet.h"
-#include "harness/cli/value.h"
 #include "harness/core/err.h"
 #include "results/number.h"
+#include "results/text.h"
 
 #include <csv.h>
 #include <jansson.h>
@@ -10,19 +10,6 @@
 #include <string.h>
 
 /* ---- for people ---- */
-
-/* Prints text without what would upset a terminal, unless file is NULL; the number of characters. */
-static int put_text(FILE *file, const char *text)
-{
-    int characters = 0;
-    for (; *text; characters++) {
-        const size_t length = nh_utf8(text);
-        if (file)
-            fwrite(length ? text : "?", length ? length : 1, 1, file);
-        text += length ? length : 1;
-    }
-    return characters;
-}
 
 /* The cell as a text; room may be used for it. */
 static const char *shown(const struct nh_cell *cell, char room[NH_NUMBER_SIZE])
@@ -48,19 +35,19 @@ static int column_width(const struct nh_sheet *sheet, size_t column)
     char room[NH_NUMBER_SIZE];
     int width = 0;
     for (size_t i = 0; i < sheet->n_rows && sheet->columns[column].head; i++) {
-        const int cell = put_text(NULL, shown(&sheet->cells[i][column], room));
+        const int cell = nh_text_put(NULL, shown(&sheet->cells[i][column], room));
         width = cell > width ? cell : width;
     }
-    const int head = width ? put_text(NULL, sheet->columns[column].head) : 0;
+    const int head = width ? nh_text_put(NULL, sheet->columns[column].head) : 0;
     return head > width ? head : width;
 }
 
 /* *blanks: those still owed, so that none end a line. */
 static void print_aligned(FILE *file, const char *text, int width, bool right, int *blanks)
 {
-    const int fill = width - put_text(NULL, text);
+    const int fill = width - nh_text_put(NULL, text);
     fprintf(file, "%*s", *blanks + (right ? fill : 0), "");
-    put_text(file, text);
+    nh_text_put(file, text);
     *blanks = 2 + (right ? 0 : fill);
 }
 
@@ -84,12 +71,9 @@ void nh_sheet_print(FILE *file, const struct nh_sheet *sheet)
 /* The bar would end the cell. */
 static void put_markdown(FILE *file, const char *text)
 {
-    for (size_t n; *text; text += n) {
-        n = strcspn(text, "|\n");
-        fwrite(text, 1, n, file);
-        if (text[n])
-            fputs(text[n] == '|' ? "\\|" : " ", file), n++;
-    }
+    char next[NH_TEXT_STEP];
+    while (nh_text_next(&text, next))
+        fprintf(file, "%s%s", strcmp(next, "|") == 0 ? "\\" : "", next);
 }
 
 void nh_sheet_print_markdown(FILE *file, const struct nh_sheet *sheet)

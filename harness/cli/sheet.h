@@ -26,7 +26,7 @@ struct nh_sheet {
     struct nh_cell (*cells)[NH_SHEET_COLUMNS];
 };
 
-/** Aligned, columns without any value left out. */
+/** Aligned, columns without any value left out; texts as nh_text_put shows them. */
 void nh_sheet_print(FILE *file, const struct nh_sheet *sheet);
 
 /** The same as a table of Markdown. */

@@ -3,6 +3,7 @@
 #include "harness/cli/study.h"
 #include "harness/core/err.h"
 #include "results/file.h"
+#include "results/text.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -32,16 +33,18 @@ void nh_study_print(struct nh_study *study, const struct nh_finding *findings)
         const struct nh_sheet sheet = nh_study_sheet(study, &study->tables[i]);
         if (sheet.n_rows == 0) /* of a sweep that is not part of --quick */
             continue;
-        printf("%s\n", study->tables[i].title);
+        nh_text_line(stdout, "%s", study->tables[i].title);
         nh_sheet_print(stdout, &sheet);
         putchar('\n');
     }
     for (size_t i = 0; i < study->n_expectations; i++) {
         const struct nh_expectation *e = &study->expectations[i];
-        printf("%-14s%s%s\n%14s%s %s: %s\n", nh_verdict_names[findings[i].verdict], decides[e->decides], e->text, "",
-               e->measure, findings[i].wanted, findings[i].measured);
+        nh_text_line(stdout, "%-14s%s%s", nh_verdict_names[findings[i].verdict], decides[e->decides], e->text);
+        nh_text_line(stdout, "%14s%s %s: %s", "", e->measure, findings[i].wanted, findings[i].measured);
     }
-    printf("\n%s: ", study->name);
+    putchar('\n');
+    nh_text_put(stdout, study->name);
+    fputs(": ", stdout);
     put_verdict(stdout, study, findings);
     putchar('\n');
 }
@@ -51,10 +54,16 @@ void nh_study_print(struct nh_study *study, const struct nh_finding *findings)
 static void put_report(FILE *file, struct nh_study *study, const struct nh_finding *findings, bool quick,
                        const bool *drawn)
 {
-    fprintf(file, "# %s\n\n**", study->title);
+    nh_text_line(file, "# %s", study->title);
+    fputs("\n**", file);
     put_verdict(file, study, findings);
-    fprintf(file, "**\n\nClaim: %s\n\nSource: %s\n\nWritten by `harness study %s%s` from %zu runs. %s\n", study->claim,
-            study->source, study->name, quick ? " --quick" : "", study->n_runs, study->cost);
+    fputs("**\n\n", file);
+    nh_text_line(file, "Claim: %s", study->claim);
+    fputc('\n', file);
+    nh_text_line(file, "Source: %s", study->source);
+    fputc('\n', file);
+    nh_text_line(file, "Written by `harness study %s%s` from %zu runs. %s", study->name, quick ? " --quick" : "", study->n_runs,
+                 study->cost);
 
     fputs("\n## Expectations\n\nThe verdict follows from those that decide: first whether this is the scale to show "
           "anything, then the "
@@ -71,21 +80,27 @@ static void put_report(FILE *file, struct nh_study *study, const struct nh_findi
         const struct nh_sheet sheet = nh_study_sheet(study, &study->tables[i]);
         if (sheet.n_rows == 0)
             continue;
-        fprintf(file, "\n### %s\n\n", study->tables[i].title);
+        fputc('\n', file);
+        nh_text_line(file, "### %s", study->tables[i].title);
+        fputc('\n', file);
         nh_sheet_print_markdown(file, &sheet);
     }
 
     for (size_t i = 0; i < study->n_figures; i++)
-        if (drawn[i])
-            fprintf(file, "\n![%s](%s)\n", study->figures[i].caption, study->figures[i].file);
+        if (drawn[i]) {
+            fputc('\n', file);
+            nh_text_line(file, "![%s](%s)", study->figures[i].caption, study->figures[i].file);
+        }
 
-    fprintf(file, "\n## What it cannot show\n\n%s\n\n## Sweeps\n\nWith these options of all: `%s`\n\n",
-            study->cannot_show, study->options);
+    fputs("\n## What it cannot show\n\n", file);
+    nh_text_line(file, "%s", study->cannot_show);
+    fputs("\n## Sweeps\n\n", file);
+    nh_text_line(file, "With these options of all: `%s`", study->options);
+    fputc('\n', file);
     for (size_t i = 0; i < study->n_sweeps; i++) {
         const struct nh_study_sweep *s = &study->sweeps[i];
         if (s->quick || !quick)
-            fprintf(file, "- %s: `harness/sweep.sh --seeds %s %s`\n", s->name, nh_sweep_seeds(s, quick),
-                    nh_sweep_args(s, quick));
+            nh_text_line(file, "- %s: `harness/sweep.sh --seeds %s %s`", s->name, nh_sweep_seeds(s, quick), nh_sweep_args(s, quick));
     }
 }
 

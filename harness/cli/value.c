@@ -9,6 +9,7 @@
 #include "layouts/layout.h"
 #include "probes/probe.h"
 #include "results/number.h"
+#include "results/text.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -484,22 +485,6 @@ static const char *roles_write(const struct nh_option *o, const struct nh_config
 }
 
 /* Free text. */
-
-size_t nh_utf8(const char *text)
-{
-    const unsigned char *s = (const unsigned char *)text;
-    if (s[0] < 0x80)
-        return s[0] >= ' ' && s[0] != 0x7f;
-    const size_t length = s[0] < 0xc2 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : s[0] < 0xf5 ? 4 : 0;
-    for (size_t i = 1; i < length; i++)
-        if ((s[i] & 0xc0) != 0x80)
-            return 0;
-    /* Written longer than needed, UTF-16 surrogates, beyond U+10FFFF, C1 controls. */
-    if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) || (s[0] == 0xf0 && s[1] < 0x90) ||
-        (s[0] == 0xf4 && s[1] > 0x8f) || (s[0] == 0xc2 && s[1] < 0xa0))
-        return 0;
-    return length;
-}
 
 static void range_of_text(const struct nh_option *o, char text[NH_VALUE_SIZE])
 {

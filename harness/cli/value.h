@@ -69,7 +69,4 @@ extern const struct nh_value_kind nh_value_int, /**< int */
 /** Fills in the start values of a layout's knobs. */
 void nh_knobs_start(const struct nh_layout *layout, double knobs[NH_MAX_KNOBS]);
 
-/** Length of the well-formed, printable UTF-8 character at text; 0 where there is none, as at the end. */
-size_t nh_utf8(const char *text);
-
 #endif

@@ -752,36 +752,6 @@ START_TEST(near_names_come_nearest_first)
 }
 END_TEST
 
-START_TEST(utf8_characters_are_told)
-{
-    static const struct {
-        const char *text;
-        size_t length;
-    } cases[] = {{"", 0},
-                 {"a", 1},
-                 {" ", 1},
-                 {"\x7f", 0},
-                 {"\n", 0},
-                 {"ö", 2},
-                 {"✓", 3},
-                 {"𝄞", 4},
-                 {"\xc3", 0},
-                 {"\xc0\x80", 0},
-                 {"\xc2\x85", 0},
-                 {"\xe2\x9c", 0},
-                 {"\x80", 0},
-                 {"\xe0\x80\xaf", 0},
-                 {"\xed\xa0\x80", 0},
-                 {"\xf0\x80\x80\x80", 0},
-                 {"\xf4\x90\x80\x80", 0},
-                 {"\xf4\x8f\xbf\xbf", 4},
-                 {"\xff", 0},
-                 {"\xc3(", 0}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        ck_assert_uint_eq(nh_utf8(cases[i].text), cases[i].length);
-}
-END_TEST
-
 int main(void)
 {
     const struct {
@@ -806,7 +776,6 @@ int main(void)
         {help_shows_every_option_in_100_columns, 1},
         {distance_is_levenshtein, 1},
         {near_names_come_nearest_first, 1},
-        {utf8_characters_are_told, 1},
     };
     TCase *all = tcase_create("options");
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
