@@ -265,6 +265,71 @@ START_TEST(row_without_spread_is_not_a_dead_row)
 }
 END_TEST
 
+/** Gains that are held as w of 1 + w: a row is dead where it is zero although a factor is not, whatever w is. */
+START_TEST(dead_rows_under_gains_of_one_plus_w)
+{
+    static const struct {
+        double w;
+        uint64_t dead;
+    } cases[] = {{0, 1}, {0.5, 1}, {-1, 0}, {-0.5, 1}};
+    for (int i = 0; i < 4; i++)
+        for (int layer = 0; layer < 2; layer++) {
+            struct nh_config c = op_config("fp16");
+            c.norm = layer ? NH_NORM_LAYER : NH_NORM_RMS, c.norm_stats = NH_WIDE_DTYPE;
+            struct op_graph o = op_new(&c, 1, 2);
+            nh_val in = op_input(&o, 1024, NH_ROLE_RESIDUAL);
+            int gain = op_param(&o, 1, 1024, NH_ROLE_NORM_OUT), bias = layer ? op_param(&o, 1, 1024, NH_ROLE_NORM_OUT) : -1;
+            nh_val out = op_norm(&o, c.norm, in, 1024, gain, bias, NH_SITE_NORM_PRE);
+            o.g->recs[o.g->n_recs - 1].u.norm.offset = 1;
+            op_close(&o);
+            for (int j = 0; j < 1024; j++) {
+                x[j] = j % 2 ? 8 : -8; /* the sum of squares, 65536, overflows */
+                x[1024 + j] = j % 2 ? 1 : -1;
+            }
+            op_set(&o, in, x);
+            op_set_all(&o, gain, cases[i].w);
+            if (layer)
+                op_set_all(&o, bias, 0.25);
+            op_run(&o);
+            op_read(&o, out, y);
+            double shift = layer ? 0.25 : 0;
+            for (int j = 0; j < 1024; j++) {
+                assert_same(fabs(y[j]), shift);
+                ck_assert_double_eq_tol(y[1024 + j], (j % 2 ? 1 : -1) * (1 + cases[i].w) + shift, 2e-3);
+            }
+            assert_trouble(&o, NH_SITE_NORM_PRE, 1, 0, 0, cases[i].dead);
+            op_free(&o);
+        }
+}
+END_TEST
+
+/** A constant row has no variance, however its mean is rounded: its normed values are the bias, to the last bit. */
+START_TEST(layer_norm_of_a_constant_row_is_its_bias)
+{
+    static const double constants[] = {0.1, -0.3, 1e-3, 5, 1000.1, 3e4};
+    static const int widths[] = {3, 7, 48, 100, 1000};
+    for (int k = 0; k < 5; k++) {
+        struct nh_config c = op_config(formats[_i]);
+        int n = widths[k];
+        c.norm = NH_NORM_LAYER;
+        for (int r = 0; r < 6; r++)
+            for (int j = 0; j < n; j++)
+                x[r * n + j] = constants[r];
+        for (int j = 0; j < n; j++)
+            gains[j] = 2, shifts[j] = 0.25;
+        struct op_graph o = norm_groups(&c, 6, n, n, false);
+        double stored[6 * 1000];
+        op_read(&o, o.g->recs[1].in[0], stored);
+        for (int i = 0; i < 6 * n; i++)
+            if (isfinite(stored[i])) /* 30000 is inf in e4m10 */
+                assert_same(y[i], 0.25);
+        assert_count(&o, NH_SITE_NORM_PRE, zero_made, 0);
+        assert_count(&o, NH_SITE_NORM_PRE, overflow, 0);
+        op_free(&o);
+    }
+}
+END_TEST
+
 /* fp16 sums of ones stall at 2048, bf16 sums at 256 (fp32 statistics do not) */
 START_TEST(half_statistics_stall)
 {
@@ -715,6 +780,8 @@ int main(void)
     tcase_add_test(tc, fp32_sum_of_squares_kills_rows_too);
     tcase_add_test(tc, half_layer_norm_row_becomes_its_bias);
     tcase_add_test(tc, row_without_spread_is_not_a_dead_row);
+    tcase_add_test(tc, dead_rows_under_gains_of_one_plus_w);
+    tcase_add_loop_test(tc, layer_norm_of_a_constant_row_is_its_bias, 0, N_FORMATS);
     tcase_add_test(tc, half_statistics_stall);
     tcase_add_test(tc, moments_of_ones_are_one_in_every_format);
     tcase_add_test(tc, moments_are_summed_in_double);

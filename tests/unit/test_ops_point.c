@@ -237,6 +237,36 @@ static void set_pairs(const double (*pairs)[3], int n)
         x[i] = pairs[i][0], x2[i] = pairs[i][1];
 }
 
+/** At 0, of either sign, the slope of ReLU is 0, for gradients and for tangents. */
+START_TEST(relu_has_no_slope_at_zero)
+{
+    static const double numbers[] = {-3, -0.0, 0.0, 0x1p-24, 2, -0x1p-24}, slopes[] = {0, 0, 0, 1, 1, 0};
+    enum { N = 6 };
+    struct nh_config c = op_config(_i ? "fp64" : "fp16");
+    struct op_graph o = op_new(&c, 1, 1);
+    nh_val in = op_input(&o, N, NH_ROLE_MATMUL_OUT), out = op_act(&o, NH_ACT_RELU, in);
+    o.g->exit_value = out, o.g->head_rec = o.g->n_recs, o.g->values[in].watched = true;
+    op_close_with(&o, 1, true);
+    memcpy(x, numbers, sizeof numbers);
+    op_set(&o, in, x);
+    op_run(&o);
+    for (int i = 0; i < N; i++)
+        x2[i] = 5 + i;
+    o.core->backward(o.x, 1, x2);
+    o.core->read_grad(o.x, in, y);
+    for (int i = 0; i < N; i++)
+        assert_same(y[i], slopes[i] * x2[i]);
+    const nh_val from[NH_STREAMS] = {in, -1}, to[NH_STREAMS] = {out, -1};
+    struct nh_pass *pass;
+    ck_assert_int_eq(o.core->pass_create(&pass, o.x, 1, 2, from, to, 1), NH_OK);
+    o.core->jvp(pass, 1, x2, y);
+    for (int i = 0; i < N; i++)
+        assert_same(y[i], slopes[i] * x2[i]);
+    o.core->pass_destroy(pass);
+    op_free(&o);
+}
+END_TEST
+
 START_TEST(residual_add_at_the_edge_of_half)
 {
     static const double sums[][3] = {
@@ -425,6 +455,7 @@ int main(void)
     tcase_add_test(tc, activations_of_every_half);
     tcase_add_test(tc, gelu_in_fp32_is_accurate);
     tcase_add_loop_test(tc, activations_of_what_is_not_finite, 0, 4);
+    tcase_add_loop_test(tc, relu_has_no_slope_at_zero, 0, 2);
     tcase_add_test(tc, residual_add_at_the_edge_of_half);
     tcase_add_test(tc, weighted_sum_is_rounded_once);
     tcase_add_test(tc, gated_product_overflows_where_both_factors_reach_256);
