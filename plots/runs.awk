@@ -87,7 +87,7 @@ function tell_apart(x,    i, j, c, g, r, v, is_key, round, clash, first, varies)
     for (round = 1; round <= 2; round++)
         for (j = 1; j <= n_of_run + n_options; j++) {
             c = j <= n_of_run ? of_run[j] : option_name[j - n_of_run]
-            if (c in is_key || c == x || c == "seed" || c ~ /^(label|data-seed|probes|spectrum)$/ && round == 1)
+            if (c in is_key || c == x || c == "seed" || c == "sample" || c ~ /^(label|data-seed|probes|spectrum)$/ && round == 1)
                 continue
             if (round == 1) {
                 varies = 0

@@ -78,6 +78,7 @@ static int begin(struct nh_run *run)
     if (run->options.checkpoint)
         snprintf(extra + n, sizeof extra - (size_t)n, "/%016llx", (unsigned long long)nh_hf_digest(run->options.checkpoint));
     nh_options_hash(&run->options, extra, run->id);
+    nh_options_sample(&run->options, extra, run->sample);
     if (c->out)
         run->dir = strdup(c->out);
     else if (asprintf(&run->dir, "results/runs/%s-L%d-%s-s%llu-%s", c->layout->name, c->depth, c->dtype.name,

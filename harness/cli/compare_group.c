@@ -69,7 +69,7 @@ static const char *list_pooled(struct obstack *memory, const struct nh_group *g)
         if (varies(g, nh_key_name(k)))
             add_name(memory, nh_key_name(k));
     for (const struct nh_run_option *o = g->runs[0]->info->options; o; o = o->next)
-        if (find_key(o->name) == NH_KEY_COUNT && strcmp(o->name, "data-seed") != 0 && varies(g, o->name))
+        if (find_key(o->name) == NH_KEY_COUNT && strcmp(o->name, "data-seed") != 0 && strcmp(o->name, "sample") != 0 && varies(g, o->name))
             add_name(memory, o->name);
     return nh_grown(memory);
 }

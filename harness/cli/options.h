@@ -58,8 +58,15 @@ bool nh_options_given(const struct nh_options *options, const char *name);
 typedef int nh_option_visit(void *arg, const char *option, const char *value);
 int nh_options_record(const struct nh_options *options, nh_option_visit *visit, void *arg);
 
-/** 8 hex digits of all that nh_options_record tells and of extra (may be NULL): a digest of 64 bits folded to 32. */
-void nh_options_hash(const struct nh_options *options, const char *extra, char hash[9]);
+/** A letter and 8 hex digits. The letter first makes it text for every reader: "12345e10" alone would be a number. */
+enum { NH_NAME_SIZE = 10 };
+
+/** The name of the run: "r" and a digest (64 bits folded to 32) of all that nh_options_record tells and of extra (may be NULL). */
+void nh_options_hash(const struct nh_options *options, const char *extra, char hash[NH_NAME_SIZE]);
+
+/** The name of the sample: "s" and a digest of the same, but of the options that only measure. Runs of one model, data and seed have
+ *  one sample, whatever each of them measures. */
+void nh_options_sample(const struct nh_options *options, const char *extra, char sample[NH_NAME_SIZE]);
 
 /** Options from a record: name and value of each row of config.csv, each with a NUL behind it, and one more in the end; it is freed
  * with them. One sentence and not NH_OK where this version would not record the same. nh_options_free is due, whatever is returned. */

@@ -22,16 +22,21 @@ static int record_knobs(const struct nh_config *c, nh_option_visit *visit, void 
     return status;
 }
 
+static int record_option(const struct nh_options *o, const struct nh_option *option, nh_option_visit *visit, void *arg)
+{
+    char text[NH_VALUE_SIZE];
+    if (option->kind == &nh_value_knob)
+        return record_knobs(&o->config, visit, arg);
+    if (option->elsewhere || nh_option_idle(option, &o->config))
+        return NH_OK;
+    return visit(arg, option->name, option->kind->write(option, &o->config, text));
+}
+
 int nh_options_record(const struct nh_options *o, nh_option_visit *visit, void *arg)
 {
     int status = NH_OK;
-    for (int i = 0; !status && i < nh_option_count; i++) {
-        char text[NH_VALUE_SIZE];
-        if (nh_option_table[i].kind == &nh_value_knob)
-            status = record_knobs(&o->config, visit, arg);
-        else if (!nh_option_table[i].elsewhere && !nh_option_idle(&nh_option_table[i], &o->config))
-            status = visit(arg, nh_option_table[i].name, nh_option_table[i].kind->write(&nh_option_table[i], &o->config, text));
-    }
+    for (int i = 0; !status && i < nh_option_count; i++)
+        status = record_option(o, &nh_option_table[i], visit, arg);
     return status;
 }
 
@@ -49,12 +54,26 @@ static int mix_option(void *hash, const char *option, const char *value)
     return NH_OK;
 }
 
-void nh_options_hash(const struct nh_options *o, const char *extra, char hash[9])
+static void name_of(char letter, uint64_t digest, const char *extra, char name[NH_NAME_SIZE])
 {
-    uint64_t h = NH_DIGEST_START;
-    nh_options_record(o, mix_option, &h);
-    mix(&h, extra ? extra : "");
-    snprintf(hash, 9, "%08x", (unsigned)(h ^ h >> 32));
+    mix(&digest, extra ? extra : "");
+    snprintf(name, NH_NAME_SIZE, "%c%08x", letter, (unsigned)(digest ^ digest >> 32));
+}
+
+void nh_options_hash(const struct nh_options *o, const char *extra, char hash[NH_NAME_SIZE])
+{
+    uint64_t digest = NH_DIGEST_START;
+    nh_options_record(o, mix_option, &digest);
+    name_of('r', digest, extra, hash);
+}
+
+void nh_options_sample(const struct nh_options *o, const char *extra, char sample[NH_NAME_SIZE])
+{
+    uint64_t digest = NH_DIGEST_START;
+    for (int i = 0; i < nh_option_count; i++)
+        if (!nh_option_table[i].measures)
+            record_option(o, &nh_option_table[i], mix_option, &digest);
+    name_of('s', digest, extra, sample);
 }
 
 enum { HELP_WIDTH = 100, HELP_COLUMN = 26 };

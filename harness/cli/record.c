@@ -433,6 +433,8 @@ int nh_record_config(struct nh_run *run)
     if (!status)
         status = nh_options_record(&run->options, write_option, &row);
     if (!status)
+        status = write_option(&row, NH_SAMPLE_ROW, run->sample);
+    if (!status)
         status = nh_writer_commit(row.writer);
     nh_writer_destroy(row.writer);
     return status;

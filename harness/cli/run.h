@@ -33,7 +33,7 @@ struct nh_run {
     enum nh_run_status status;
     int signal; /**< that interrupted it, 0 = none */
     struct nh_record *record;
-    char id[9], *dir;
+    char id[NH_NAME_SIZE], sample[NH_NAME_SIZE], *dir;
 };
 
 /** Seconds on a clock that only goes forward. */
@@ -107,6 +107,9 @@ int nh_record_step(struct nh_run *run, const struct nh_train_step *step);
 
 /** Makes all rows so far safe on the disk and tells the lengths of the tables, 0 = none. */
 int nh_record_sync(struct nh_run *run, struct nh_extent extents[NH_TABLE_COUNT]);
+
+/** The row of config.csv behind the options: which sample the run is of. */
+#define NH_SAMPLE_ROW "sample"
 
 /** Writes config.csv. */
 int nh_record_config(struct nh_run *run);

@@ -87,6 +87,7 @@ int nh_run_json(const struct nh_run *run)
     json_t *options = json_object(), *j = json_object();
     int status = options && j ? nh_options_record(&run->options, add_option, options) : nh_fail(NH_FAILED, "out of memory");
     json_object_set_new(j, "run", json_string(run->id));
+    json_object_set_new(j, "sample", json_string(run->sample));
     json_object_set_new(j, "status", json_string(nh_run_status_names[run->status]));
     json_object_set_new(j, "loss", number(run->loss));
     json_object_set_new(j, "loss_scale", number(run->loss_scale));

@@ -19,6 +19,8 @@ static int read_rows(struct nh_run *run, struct nh_reader *r, FILE *rows)
         status = nh_reader_need(r, "value", &value);
     while (!status && (more = nh_reader_next(r)) == 1) {
         snprintf(run->id, sizeof run->id, "%s", nh_reader_text(r, id));
+        if (strcmp(nh_reader_text(r, option), NH_SAMPLE_ROW) == 0) /* no option: it follows from them and the data */
+            continue;
         fprintf(rows, "%s%c%s%c", nh_reader_text(r, option), '\0', nh_reader_text(r, value), '\0');
     }
     return status ? status : more;

@@ -98,8 +98,8 @@ check 'a group with diverged runs has no mean and comes last' no_bare_mean
 
 record_decides() {
     split_runs "$data/diverged.csv" runs || return
-    local run=runs/c0000202 # seed 1 of sandwich
-    echo '{"run": "c0000202", "status": "diverged", "first_offender": {"layer": 1, "sublayer": "ffn", "site": "ffn_out"}}' >"$run/run.json"
+    local run=runs/rc0000202 # seed 1 of sandwich
+    echo '{"run": "rc0000202", "status": "diverged", "first_offender": {"layer": 1, "sublayer": "ffn", "site": "ffn_out"}}' >"$run/run.json"
     compare runs && says 'sandwich 4 1 of 4 diverged 0 ffn_out, layer 1 ffn (1 of 4)' \
         'pre 4 2 of 4 diverged 14 layer 2 attn (2 of 4)'
 }

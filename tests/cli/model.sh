@@ -618,7 +618,7 @@ def broken_runs_are_refused():
         changed(old, new)
         refused(1, why, 'export', 'never', '--run', 'changed')
     lines = open('first/config.csv').read().splitlines(True)
-    for part, why in ((lines[:1], "'arch' is not there as"), (lines[:-1], 'is not there as'), (lines[:2] + lines[3:], "'model' is not there as"),
+    for part, why in ((lines[:1], "'arch' is not there as"), (lines[:-2], 'is not there as'), (lines[:2] + lines[3:], "'model' is not there as"),
                       (lines + ['x,seed,0\n'], "'seed' is not there as")):
         open('changed/config.csv', 'w').write(''.join(part))
         refused(1, why, 'export', 'never', '--run', 'changed')

@@ -60,7 +60,7 @@ check 'a row for each block' rows_of_blocks
 keys() {
     local id table
     id=$(field main run)
-    [[ $id =~ ^[0-9a-f]{8}$ ]] || say "run '$id'" || return
+    [[ $id =~ ^r[0-9a-f]{8}$ ]] || say "run '$id'" || return
     for table in layers.csv sites.csv; do
         [ "$(tail -n +2 "main/$table" | cut -d, -f1-9 | sort -u)" = "$id,,sandwich,60,fp16,plain,unit,0,0" ] ||
             say "keys of $table: $(tail -n +2 "main/$table" | cut -d, -f1-9 | sort -u | head -n 3)" || return
@@ -68,6 +68,17 @@ keys() {
     [ "$(column main/config.csv run | sort -u)" = "$id" ]
 }
 check 'every row repeats the keys' keys
+
+samples() {
+    run 0 --layout pre --depth 1 "${small[@]}" --out sample_1 && run 0 --layout pre --depth 1 "${small[@]}" --probes rms --label x --out sample_2 &&
+        run 0 --layout pre --depth 1 "${small[@]}" --seed 1 --out sample_3 || return
+    local sample
+    sample=$(field sample_1 sample)
+    [[ $sample =~ ^s[0-9a-f]{8}$ && $(field sample_1 run) != "$(field sample_2 run)" ]] || say "sample '$sample'" || return
+    [[ $(field sample_2 sample) = "$sample" && $(field sample_3 sample) != "$sample" ]] || say "not that of another probe alone" || return
+    grep -qx "$(field sample_1 run),sample,$sample" sample_1/config.csv
+}
+check 'what a run measures is no part of its sample' samples
 
 cells() {
     local table
@@ -109,7 +120,7 @@ for name in 'first_forward', 'first_backward', 'first_offender':
 if run['status'] != 'ok' or run['threads'] != 2 or not run['wall_s'] > 0 or not run['peak_rss_mib'] > 1:
     sys.exit('values')
 rows = list(csv.reader(open('main/config.csv', newline='')))[1:]
-if run['config'] != {option: value for _, option, value in rows} or len(run['config']) != len(rows):
+if run['config'] | {'sample': run['sample']} != {option: value for _, option, value in rows} or len(run['config']) + 1 != len(rows):
     sys.exit('config.csv and run.json differ')
 END
 }

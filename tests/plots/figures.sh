@@ -206,7 +206,7 @@ refuses 1 'run with --dtype fp32, or add headroom' headroom healthy.csv --set fo
 refuses 1 'headroom is in own, fp16' headroom wide.csv --set format=e4m3 -o no.svg
 plot headroom healthy.csv --set direction=bwd -o healthy.svg
 says healthy.svg 'white: only zeros'
-{ cat "$data/sites.csv" && sed '1d; s/,b,3,/,b,5,/; s/^00000003/00000004/; /,a,/d' "$data/sites.csv"; } >depths.csv
+{ cat "$data/sites.csv" && sed '1d; s/,b,3,/,b,5,/; s/^r00000003/r00000004/; /,a,/d' "$data/sites.csv"; } >depths.csv
 plot overflow depths.csv -o depths.svg
 says depths.svg 'b, L 5 – no overflow in 31000 values' 'e4m10, init unit, deepest runs, worst of 2 seeds'
 silent depths.svg 'b, L 3 – no overflow in 31000 values'
@@ -331,7 +331,7 @@ plot divergence "$data/training" --set by=lr,layout -o by.svg
 says by.svg 'lr 0.1, pre, fp16: overflow at step 4–6 (2 of 3)'
 python3 - "$training" config.csv <<'EOF'
 import csv, sys
-rows = [r for r in csv.reader(open(sys.argv[1], newline='')) if r[0] in ('run', '000000b0')]
+rows = [r for r in csv.reader(open(sys.argv[1], newline='')) if r[0] in ('run', 'r000000b0')]
 at = {name: i for i, name in enumerate(rows[0])}
 def write(file, rows):
     csv.writer(open(file, 'w', newline=''), lineterminator='\n').writerows(rows)
@@ -369,13 +369,13 @@ plot lr-sensitivity alone.csv -o alone.svg
 says alone.svg 'sandwich: 0.100' 'LR sensitivity of each line' 'L = 6, fp16, init gpt2, seed 0'
 silent alone.svg 'LR sensitivity of each line (mean of the seeds, and their range)'
 ! grep -q '×' alone.svg || die "a mark is told that is not there"
-grep -e ^run -e '^0000000[16],' "$rates" >rate.csv
+grep -e ^run -e '^r0000000[16],' "$rates" >rate.csv
 plot lr-sensitivity rate.csv -o alone.svg
 says alone.svg 'pre: no seed at all rates'
-grep -e ^run -e '^0000000[14],' "$rates" >rate.csv
+grep -e ^run -e '^r0000000[14],' "$rates" >rate.csv
 plot lr-sensitivity rate.csv -o alone.svg
 says alone.svg 'pre: one rate'
-sed -i 's/^\(0000000[1-3],qk-norm\),off/\1,on/' config.csv
+sed -i 's/^\(r0000000[1-3],qk-norm\),off/\1,on/' config.csv
 cp "$rates" by.csv
 plot lr-sensitivity by.csv -o qk.svg
 says qk.svg 'pre, qk-norm on: 1.000' 'pre, qk-norm off: 0.867'

@@ -76,7 +76,7 @@ END_TEST
 
 /* ---- writer ---- */
 
-static const struct nh_keys keys = {.run = "0123abcd",
+static const struct nh_keys keys = {.run = "r0123abcd",
                                     .label = "a, \"b\"",
                                     .layout = "pre",
                                     .depth = 12,
@@ -135,8 +135,8 @@ START_TEST(keys_stay_and_other_cells_empty)
     nh_writer_destroy(w);
     content_is("spectrum.csv",
                "run,label,layout,depth,dtype,policy,init,seed,step,layer,sublayer,index,singular_value\n"
-               "0123abcd,\"a, \"\"b\"\"\",pre,12,fp16,plain,unit,18446744073709551615,0,1,attn,,0.5\n"
-               "0123abcd,,pre,12,fp16,plain,unit,18446744073709551615,10,,,7,3\n");
+               "r0123abcd,\"a, \"\"b\"\"\",pre,12,fp16,plain,unit,18446744073709551615,0,1,attn,,0.5\n"
+               "r0123abcd,,pre,12,fp16,plain,unit,18446744073709551615,10,,,7,3\n");
 }
 END_TEST
 

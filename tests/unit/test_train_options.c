@@ -117,12 +117,20 @@ START_TEST(idle_options_are_taken)
 }
 END_TEST
 
-static void hash_of(const char *line, char hash[9])
+static void hash_of(const char *line, char hash[NH_NAME_SIZE])
 {
     struct nh_options o;
     char copy[512];
     ck_assert_int_eq(parse(&o, copy, line), NH_OK);
     nh_options_hash(&o, NULL, hash);
+}
+
+static void sample_of(const char *line, char sample[NH_NAME_SIZE])
+{
+    struct nh_options o;
+    char copy[512];
+    ck_assert_int_eq(parse(&o, copy, line), NH_OK);
+    nh_options_sample(&o, NULL, sample);
 }
 
 /** Options that change results name another run; where and how it runs does not. */
@@ -147,7 +155,7 @@ START_TEST(runs_are_told_apart)
     };
     static const char *const same[] = {"--steps 10 --resume", "--steps 10 --force", "--steps 10 --threads 2 --out x",
                                        "--steps 10 --lr 1e-3 --warmup 0 --clip 1 --beta2=0.95"};
-    char base[9], hash[9];
+    char base[NH_NAME_SIZE], hash[NH_NAME_SIZE];
     hash_of("--steps 10", base);
     for (int i = 0; i < COUNT(other); i++) {
         hash_of(other[i], hash);
@@ -157,6 +165,35 @@ START_TEST(runs_are_told_apart)
         hash_of(same[i], hash);
         ck_assert_str_eq(hash, base);
     }
+}
+END_TEST
+
+/** Runs of one model, data and seed are one sample, whatever each of them measures. */
+START_TEST(samples_are_told_apart)
+{
+    static const char *const same[] = {"--steps 10 --probes none",       "--steps 10 --probes rms,overflow,jacobian",
+                                       "--steps 10 --probe-every 3",     "--steps 10 --val-every 3",
+                                       "--steps 10 --label again",       "--steps 10 --checkpoint-every 5",
+                                       "--steps 10 --probes jacobian --jac-samples 4", "--steps 10 --probes jacobian --jac-iterations 4",
+                                       "--steps 10 --threads 2 --out x", "--steps 10 --resume"};
+    static const char *const other[] = {"--steps 11", "--steps 10 --seed 1", "--steps 10 --data-seed 1", "--steps 10 --lr 0.002",
+                                        "--steps 10 --loss-scale 2", "--steps 10 --weight-decay 0.1", "--steps 10 --layout deepnorm"};
+    char base[NH_NAME_SIZE], sample[NH_NAME_SIZE];
+    sample_of("--steps 10", base);
+    ck_assert_int_eq(base[0], 's');
+    ck_assert_uint_eq(strspn(base + 1, "0123456789abcdef"), 8);
+    ck_assert_uint_eq(strlen(base), 9);
+    for (int i = 0; i < COUNT(same); i++) {
+        sample_of(same[i], sample);
+        ck_assert_str_eq(sample, base);
+    }
+    for (int i = 0; i < COUNT(other); i++) {
+        sample_of(other[i], sample);
+        ck_assert_str_ne(sample, base);
+    }
+    sample_of("--depth 2", base);
+    sample_of("--depth 2 --spectrum --cotangent random", sample);
+    ck_assert_str_eq(sample, base);
 }
 END_TEST
 
@@ -180,6 +217,7 @@ int main(void)
     tcase_add_loop_test(tc, wrong_values_are_taken, 0, COUNT(values));
     tcase_add_test(tc, idle_options_are_taken);
     tcase_add_test(tc, runs_are_told_apart);
+    tcase_add_test(tc, samples_are_told_apart);
     tcase_add_test(tc, probes_of_a_training);
     return run_suite(suite, tc);
 }

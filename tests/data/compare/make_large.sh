@@ -14,7 +14,7 @@ BEGIN {
         run = int(row / 122)
         k = row % 122 # 0 = the embedding, then two sublayers a layer, last the final norm
         if (k == 0)
-            keys = sprintf("%08x,,%s,60,fp16,plain,unit,%d,0", run, layouts[run % 5 + 1], int(run / 5))
+            keys = sprintf("r%08x,,%s,60,fp16,plain,unit,%d,0", run, layouts[run % 5 + 1], int(run / 5))
         x = sqrt(1 + k) * (1 + 0.03 * sin(run))
         printf "%s,%d,%s,0,%.17g,%.17g,%.17g,3.01234567890123456,0.12345678901234567,0.99912345678901234," \
             "1.0012345678901234,%.17g,1.0061234567890123,0.0031234567890123456,2.0921234567890123,%d,0,0,0,1,2,26112,0,\n", \
