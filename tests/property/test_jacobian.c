@@ -240,6 +240,67 @@ START_TEST(eigenvalue_taken_for_norm)
 }
 END_TEST
 
+/** x' = B relu(A x) twice, with the same matrices of positive numbers on positive x: two rows of one linear map. */
+static struct nh_model two_equal_maps(struct nh_config *c)
+{
+    static const struct nh_layout alone = {.name = "alone", .n_streams = 1, .sublayer = branch_alone, .exit = nh_exit_bare};
+    enum { N = 16 };
+    double a[N * N], b[N * N];
+    for (int i = 0; i < N * N; i++)
+        a[i] = (1 + i * i % 7) / 16.0, b[i] = (1 + i * 5 % 11) / 16.0;
+    *c = config_of("--branches ffn --ffn relu --ffn-mult 1 --width 16 --seq 1 --batch 1 --depth 2 --dtype fp64");
+    c->layout = &alone;
+    struct nh_model m = model_of(c, false);
+    ck_assert_int_eq(fill_params(&m, "embed", 1), 1);
+    set_named(&m, "ffn.in", a), set_named(&m, "ffn.out", b);
+    m.core->forward(m.exec);
+    return m;
+}
+
+/** The standard error is that of a mean: with n - 1, over samples that are told apart by adding one at a time. */
+START_TEST(standard_error_of_hutchinson_has_n_minus_1)
+{
+    enum { MOST = 7 };
+    struct nh_config c;
+    struct nh_model m = two_equal_maps(&c);
+    double squares[MOST], sum = 0;
+    for (int n = 1; n <= MOST; n++) {
+        c.jac_samples = n;
+        struct nh_rows rows = jacobian(&c, &m);
+        double fro = cell(&rows, 1, NH_LAYERS_JAC_FRO), mean = fro * fro, variance = 0;
+        squares[n - 1] = n * mean - sum;
+        sum += squares[n - 1];
+        for (int i = 0; i < n; i++)
+            variance += (squares[i] - mean) * (squares[i] - mean) / (n - 1);
+        if (n == 1)
+            ck_assert_double_eq(cell(&rows, 1, NH_LAYERS_JAC_FRO_SE), -1); /* not measured */
+        else
+            assert_near(cell(&rows, 1, NH_LAYERS_JAC_FRO_SE), sqrt(variance / n) / (2 * fro), 1e-9 * fro);
+        rows_free(&rows);
+    }
+    ck_assert_double_gt(fabs(squares[0] - squares[1]), 1e-3); /* else there is no error to speak of */
+    nh_model_destroy(&m);
+}
+END_TEST
+
+/** Rows of one map differ by their random signs alone, so that errors of rows do not fall together. */
+START_TEST(rows_have_random_signs_of_their_own)
+{
+    struct nh_config c;
+    struct nh_model m = two_equal_maps(&c);
+    c.jac_samples = 1;
+    struct nh_rows rows = jacobian(&c, &m);
+    double a = cell(&rows, 1, NH_LAYERS_JAC_FRO), b = cell(&rows, 2, NH_LAYERS_JAC_FRO);
+    ck_assert_msg(fabs(a - b) > 1e-6 * a, "both rows have %g", a);
+    assert_near(cell(&rows, 1, NH_LAYERS_JAC_SPEC), cell(&rows, 2, NH_LAYERS_JAC_SPEC), 1e-9);
+    c.seed++;
+    struct nh_rows other = jacobian(&c, &m);
+    ck_assert_msg(fabs(a - cell(&other, 1, NH_LAYERS_JAC_FRO)) > 1e-6 * a, "both seeds have %g", a);
+    rows_free(&rows), rows_free(&other);
+    nh_model_destroy(&m);
+}
+END_TEST
+
 START_TEST(norm_off_its_closed_form)
 {
     static const struct {
@@ -367,6 +428,8 @@ int main(void)
     tcase_add_loop_test(tc, one_value, 0, 3 * n_layouts());
     tcase_add_loop_test(tc, zero_projections_are_not_the_identity, 0, 8);
     tcase_add_loop_test(tc, eigenvalue_taken_for_norm, 0, 2);
+    tcase_add_test(tc, standard_error_of_hutchinson_has_n_minus_1);
+    tcase_add_test(tc, rows_have_random_signs_of_their_own);
     tcase_add_loop_test(tc, norm_off_its_closed_form, 0, 2);
     tcase_add_loop_test(tc, nan_passes_for_a_number, 0, n_layouts());
     tcase_add_loop_test(tc, jacobian_off_its_law, 0, 7);
