@@ -42,10 +42,14 @@ struct nh_spread nh_spread(struct obstack *memory, const struct nh_reading *valu
     s.least = sorted[0];
     s.largest = sorted[s.n - 1];
     s.median = high;
-    if (low.number < high.number || low.sort != high.sort) {
+    if (low.number < high.number)
         s.median.number = (low.number + high.number) / 2;
-        s.median.sort = low.sort == NH_READING_BEYOND ? low.sort : high.sort;
-    }
+    /* A value that is beyond a small number may be above those that are sorted after it. */
+    for (size_t i = 0; i < s.n; i++)
+        if (sorted[i].sort == NH_READING_BEYOND) {
+            s.largest.sort = NH_READING_BEYOND;
+            s.median.sort = i <= s.n / 2 ? NH_READING_BEYOND : s.median.sort;
+        }
     return s;
 }
 

@@ -257,10 +257,12 @@ static struct nh_finding slope(struct nh_study *study, const struct nh_expectati
     return conclude(study, e, exponent.n, is_wanted(e, mean) ? NH_HOLDS : NH_FAILS, wanted);
 }
 
-/* True where b is known to be above a. */
-static bool rises(struct nh_reading a, struct nh_reading b)
+/* NH_HOLDS where b is known to be above a, NH_FAILS where it is known not to be. */
+static enum nh_verdict rises(struct nh_reading a, struct nh_reading b)
 {
-    return a.sort == NH_READING_NUMBER && (b.sort == NH_READING_BEYOND ? b.number >= a.number : b.number > a.number);
+    if (a.sort == NH_READING_NUMBER && (b.sort == NH_READING_BEYOND ? b.number >= a.number : b.number > a.number))
+        return NH_HOLDS;
+    return b.sort == NH_READING_BEYOND || (a.sort == NH_READING_BEYOND && b.number > a.number) ? NH_CENSORED : NH_FAILS;
 }
 
 static struct nh_finding order(struct nh_study *study, const struct nh_expectation *e)
@@ -276,8 +278,8 @@ static struct nh_finding order(struct nh_study *study, const struct nh_expectati
         least = smaller(s.n, least);
         names[i] = nh_where_text(memory, json_array_get(e->of, i));
         medians[i] = nh_reading_text(memory, s.median);
-        if (i > 0 && !rises(before, s.median) && verdict != NH_FAILS)
-            verdict = before.sort == NH_READING_BEYOND ? NH_CENSORED : NH_FAILS;
+        if (i > 0 && rises(before, s.median) != NH_HOLDS && verdict != NH_FAILS)
+            verdict = rises(before, s.median);
         before = s.median;
     }
     for (size_t i = 0; i < n; i++)

@@ -394,6 +394,39 @@ START_TEST(law_of_a_part_of_the_runs_is_none)
 }
 END_TEST
 
+/** The place that most runs have; of two that equally many have, the lower layer, then the first by name. */
+START_TEST(ties_of_first_offenders_go_to_the_lowest_layer)
+{
+    static const struct {
+        struct nh_place places[5];
+        size_t winner, runs;
+    } cases[] = {
+        {{{true, 7, "ffn", "residual"}, {true, 3, "ffn", "residual"}}, 1, 1},
+        {{{true, 7, "ffn", "residual"}, {true, 3, "ffn", "residual"}, {true, 7, "ffn", "residual"}}, 0, 2},
+        {{{true, 7, "ffn", "a"}, {true, 3, "attn", "b"}, {true, 7, "ffn", "a"}, {true, 3, "attn", "b"}, {.known = false}}, 1, 2},
+        {{{true, 3, "ffn", "qkv"}, {true, 3, "attn", "scores"}}, 1, 1},
+        {{{true, 3, "attn", "scores"}, {true, 3, "attn", "qkv"}}, 1, 1},
+        {{{true, 10, "attn", "qkv"}, {true, 9, "ffn", "scores"}, {true, 10, "ffn", "qkv"}}, 1, 1},
+        {{{true, 9, "attn", "qkv"}, {true, 9, "attn", "qkv"}, {true, 1, "attn", "qkv"}, {true, 2, "attn", "qkv"}}, 0, 2},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct nh_compared runs[5] = {0}, *all[5];
+        struct nh_group g = {.runs = all};
+        for (size_t k = 0; k < 5 && (cases[i].places[k].known || k == 4); k++) {
+            all[k] = &runs[k];
+            runs[k].outcome = NH_OUTCOME_DIVERGED;
+            runs[k].first = cases[i].places[k];
+            g.n = k + 1;
+        }
+        nh_group_summarise(&c.memory, &g);
+        const struct nh_place *w = &cases[i].places[cases[i].winner];
+        ck_assert_msg(g.first.known && g.first.layer == w->layer && strcmp(g.first.sublayer, w->sublayer) == 0 &&
+                          strcmp(g.first.site, w->site) == 0 && g.first_runs == cases[i].runs,
+                      "case %zu: layer %d, %s, %s in %zu runs", i, g.first.layer, g.first.sublayer, g.first.site, g.first_runs);
+    }
+}
+END_TEST
+
 /* The cell of a named column in the first row. */
 static const struct nh_cell *cell_of(const struct nh_sheet *sheet, const char *name)
 {
@@ -474,6 +507,20 @@ START_TEST(seeds_that_come_twice_are_pooled_before_they_are_paired)
 }
 END_TEST
 
+/** One pair is a difference without an error, not a difference of the means. */
+START_TEST(one_common_seed_is_a_pair)
+{
+    static const struct start runs[] = {{"a", "pre", 2, 0, 10, 1}, {"a", "pre", 2, 1, 50, 1}, {"b", "pre", 2, 1, 53, 1},
+                                        {"b", "pre", 2, 2, 7, 1},  {"a", "pre", 2, 3, 1, 1}};
+    size_t pairs;
+    const struct nh_estimate e = change(runs, 5, &pairs);
+    ck_assert_uint_eq(pairs, 1);
+    ck_assert_uint_eq(e.n, 1);
+    close_to(e.mean, 3);
+    ck_assert(isnan(e.se));
+}
+END_TEST
+
 START_TEST(changes_without_common_seeds_are_of_the_means)
 {
     static const struct start runs[] = {{"a", "pre", 2, 0, 10, 1},
@@ -540,10 +587,12 @@ int main(void)
         {diverged_groups_come_last_and_have_no_mean, 1},
         {exponents_are_of_the_group_and_its_law, 1},
         {law_of_a_part_of_the_runs_is_none, 1},
+        {ties_of_first_offenders_go_to_the_lowest_layer, 1},
         {gradient_ratios_have_a_geometric_mean, 1},
         {unknown_names_are_refused_with_near_ones, 1},
         {changes_are_paired_by_seed, 1},
         {seeds_that_come_twice_are_pooled_before_they_are_paired, 1},
+        {one_common_seed_is_a_pair, 1},
         {changes_without_common_seeds_are_of_the_means, 1},
         {no_change_where_a_run_diverged, 1},
         {folders_without_runs_are_refused, 1},

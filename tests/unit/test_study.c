@@ -80,6 +80,15 @@ START_TEST(medians_know_what_is_beyond)
     spread_is((struct nh_reading[]){NUMBER((double)NAN), NUMBER(1), NUMBER((double)INFINITY)}, 3, "inf [1, nan]");
     spread_is((struct nh_reading[]){NOTHING}, 1, "");
     spread_is(NULL, 0, "");
+    /* the middle two of an even number; beyond where either of them is */
+    spread_is((struct nh_reading[]){NUMBER(8), NUMBER(1), NUMBER(4), NUMBER(2)}, 4, "3 [1, 8]");
+    spread_is((struct nh_reading[]){NUMBER(2), BEYOND(40), NUMBER(1), NUMBER(4)}, 4, "3 [1, > 40]");
+    spread_is((struct nh_reading[]){BEYOND(40), BEYOND(60), NUMBER(1), NUMBER(4)}, 4, "> 22 [1, > 60]");
+    spread_is((struct nh_reading[]){BEYOND(40), BEYOND(60), BEYOND(50), NUMBER(4)}, 4, "> 45 [4, > 60]");
+    /* runs of different lengths: one that is beyond few steps may be above one that is known */
+    spread_is((struct nh_reading[]){BEYOND(10), NUMBER(20)}, 2, "> 15 [> 10, > 20]");
+    spread_is((struct nh_reading[]){NUMBER(30), BEYOND(10), NUMBER(20)}, 3, "> 20 [> 10, > 30]");
+    spread_is((struct nh_reading[]){NUMBER(3), NUMBER(2), BEYOND(10)}, 3, "3 [2, > 10]");
 }
 END_TEST
 
@@ -458,6 +467,155 @@ START_TEST(verdicts_follow_from_what_decides)
 }
 END_TEST
 
+/** Of several claims the worst decides, wherever it stands: one that fails before one that is not decided. */
+START_TEST(the_worst_of_several_claims_decides)
+{
+    static const enum nh_verdict order[] = {NH_HOLDS, NH_TOO_FEW, NH_CENSORED, NH_FAILS};
+    const struct nh_expectation e[] = {{.decides = NH_DECIDES_CLAIM}, {.decides = NH_DECIDES_CLAIM}, {.decides = NH_DECIDES_CLAIM}};
+    for (int i = 0; i < 64; i++) {
+        const struct nh_finding f[] = {{.verdict = order[i % 4]}, {.verdict = order[i / 4 % 4]}, {.verdict = order[i / 16]}};
+        bool fails = false, open = false;
+        for (int k = 0; k < 3; k++) {
+            fails = fails || f[k].verdict == NH_FAILS;
+            open = open || f[k].verdict == NH_TOO_FEW || f[k].verdict == NH_CENSORED;
+        }
+        ck_assert_str_eq(nh_study_verdict(e, f, 3), fails ? "refuted" : open ? "inconclusive" : "reproduced");
+    }
+    /* the same of several conditions on the scale, and none of these stands in for the other kind */
+    const struct nh_expectation mixed[] = {{.decides = NH_DECIDES_SCALE}, {.decides = NH_DECIDES_CLAIM}, {.decides = NH_DECIDES_SCALE}};
+    for (int i = 0; i < 64; i++) {
+        const struct nh_finding f[] = {{.verdict = order[i % 4]}, {.verdict = order[i / 4 % 4]}, {.verdict = order[i / 16]}};
+        const bool fails = f[0].verdict == NH_FAILS || f[2].verdict == NH_FAILS;
+        const bool holds = f[0].verdict == NH_HOLDS && f[2].verdict == NH_HOLDS;
+        ck_assert_str_eq(nh_study_verdict(mixed, f, 3), fails                                   ? "not at this scale"
+                                                        : holds && f[1].verdict == NH_FAILS ? "refuted"
+                                                        : holds && f[1].verdict == NH_HOLDS ? "reproduced"
+                                                                                            : "inconclusive");
+    }
+}
+END_TEST
+
+/** A measure of a run.json with these words. */
+static struct nh_reading measure_of(const char *name, const char *record)
+{
+    struct nh_measured measured;
+    struct nh_reading value;
+    json_t *json = json_loads(record, 0, NULL);
+    ck_assert_ptr_nonnull(json);
+    ok(nh_measured_find(&measured, &study.memory, name, "here"));
+    ok(nh_measure_run(&value, &measured, 1, json, folder));
+    json_decref(json);
+    return value;
+}
+
+START_TEST(capped_loss_is_that_of_the_start_where_a_run_diverged)
+{
+    static const struct {
+        const char *status, *start, *final;
+        double capped;
+    } cases[] = {
+        {"ok", "4", "2.5", 2.5},       {"ok", "4", "5", 4},           {"ok", "4", "4", 4},     {"ok", "4", "\"nan\"", 4},
+        {"overflowed", "4", "3", 3},   {"interrupted", "4", "3", 3},  {"diverged", "4", "2.5", 4}, /* it was low before it left */
+        {"diverged", "4", "\"nan\"", 4}, {"diverged", "4", "\"inf\"", 4},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char record[256];
+        snprintf(record, sizeof record, "{\"status\": \"%s\", \"training\": {\"start_loss\": %s, \"final_loss\": %s}}", cases[i].status,
+                 cases[i].start, cases[i].final);
+        const struct nh_reading v = measure_of("capped_loss", record);
+        ck_assert_msg(v.sort == NH_READING_NUMBER && v.number == cases[i].capped, "case %zu: %g", i, v.number);
+    }
+}
+END_TEST
+
+/** k runs of n that diverged, held against a share of them; numbers that come out of a product a last bit too high or low. */
+START_TEST(shares_hold_at_the_edge_of_rounding)
+{
+    static const struct {
+        const char *at_least;
+        size_t k, n;
+        bool holds;
+    } cases[] = {
+        {"0.7", 7, 10, true},   {"0.7", 6, 10, false},  {"0.28", 7, 25, true},  {"0.28", 6, 25, false}, {"0.29", 29, 100, true},
+        {"0.57", 57, 100, true}, {"0.58", 58, 100, true}, {"0.58", 57, 100, false}, {"0.55", 11, 20, true}, {"1", 3, 3, true},
+        {"1", 99, 100, false},  {"0.5", 1, 2, true},    {"0.5", 1, 3, false},   {"0.6666666666666666", 2, 3, true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[2048];
+        snprintf(text, sizeof text,
+                 "{\"title\": \"T\", \"claim\": \"C\", \"source\": \"S\", \"cannot_show\": \"N\", \"cost\": \"little\","
+                 "\"sweeps\": [{\"name\": \"runs\", \"args\": \"--steps 9\", \"seeds\": \"0\"}], \"tables\": [],"
+                 "\"expectations\": [{\"text\": \"A\", \"decides\": \"claim\", \"where\": {}, \"measure\": \"diverged\", \"test\": "
+                 "\"share\", \"within\": [1, 1], \"at_least\": %s, \"runs\": 1}]}",
+                 cases[i].at_least);
+        nh_study_fini(&study);
+        nh_study_init(&study);
+        write_file("study.json", text);
+        ok(nh_study_read(&study, folder));
+        strcpy(config_csv, "run,option,value\n");
+        char command[sizeof folder + 64];
+        snprintf(command, sizeof command, "rm -rf '%s/runs'", folder);
+        ck_assert_int_eq(system(command), 0);
+        for (size_t k = 0; k < cases[i].n; k++) {
+            char id[24];
+            snprintf(id, sizeof id, "r%zu", k);
+            add_run(id, "pre", "0.1", (int)k, k < cases[i].k ? 5 : -9, 1);
+        }
+        write_file("runs/config.csv", config_csv);
+        ok(nh_study_load(&study, "runs", in_folder("runs")));
+        ck_assert_uint_eq(study.n_runs, cases[i].n);
+        const struct nh_finding f = nh_study_judge(&study, &study.expectations[0]);
+        ck_assert_msg(f.verdict == (cases[i].holds ? NH_HOLDS : NH_FAILS), "%s: %s", cases[i].at_least, f.measured);
+    }
+}
+END_TEST
+
+/** Medians in an order: what is beyond a number is above that number and all below it, but not above another that is beyond. */
+START_TEST(orders_of_what_is_beyond_are_told_where_they_are_known)
+{
+    static const struct {
+        int steps[3][2]; /* two runs at each of three rates; negative: none in so many steps */
+        enum nh_verdict verdict;
+    } cases[] = {
+        {{{10, 12}, {20, 22}, {-100, -100}}, NH_HOLDS},
+        {{{100, 100}, {-100, -100}, {-200, -200}}, NH_CENSORED}, /* the first pair rises, the second may */
+        {{{-100, -100}, {-200, -200}, {-300, -300}}, NH_CENSORED},
+        {{{10, 12}, {11, 11}, {-100, -100}}, NH_FAILS},
+        {{{30, 32}, {20, 22}, {-100, -100}}, NH_FAILS},
+        {{{10, 12}, {-100, -100}, {20, 22}}, NH_FAILS}, /* 21 is not above what is beyond 100 */
+        {{{-100, -100}, {30, 30}, {20, 20}}, NH_FAILS},
+        {{{-20, -20}, {30, 30}, {40, 40}}, NH_CENSORED}, /* beyond 20 may be above 30 or not */
+        {{{101, 101}, {-100, -100}, {-200, -200}}, NH_CENSORED},
+        {{{10, -100}, {-60, -60}, {-70, -70}}, NH_CENSORED}, /* the first median is beyond 55 */
+        {{{5, 6}, {-20, -20}, {20, 20}}, NH_FAILS},
+    };
+    static const char *const rates[] = {"0.1", "0.2", "0.4"};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char command[sizeof folder + 64];
+        snprintf(command, sizeof command, "rm -rf '%s/runs'", folder);
+        ck_assert_int_eq(system(command), 0);
+        nh_study_fini(&study);
+        nh_study_init(&study);
+        write_file("study.json",
+                   "{\"title\": \"T\", \"claim\": \"C\", \"source\": \"S\", \"cannot_show\": \"N\", \"cost\": \"little\","
+                   "\"sweeps\": [{\"name\": \"runs\", \"args\": \"--steps 9\", \"seeds\": \"0\"}], \"tables\": [],"
+                   "\"expectations\": [{\"text\": \"A\", \"decides\": \"claim\", \"where\": {}, \"measure\": \"first_step\", \"test\": "
+                   "\"order\", \"of\": [{\"lr\": 0.1}, {\"lr\": 0.2}, {\"lr\": 0.4}], \"runs\": 2}]}");
+        ok(nh_study_read(&study, folder));
+        strcpy(config_csv, "run,option,value\n");
+        for (int k = 0; k < 6; k++) {
+            char id[16];
+            snprintf(id, sizeof id, "r%d", k);
+            add_run(id, "pre", rates[k / 2], k % 2, cases[i].steps[k / 2][k % 2], 1);
+        }
+        write_file("runs/config.csv", config_csv);
+        ok(nh_study_load(&study, "runs", in_folder("runs")));
+        const struct nh_finding f = nh_study_judge(&study, &study.expectations[0]);
+        ck_assert_msg(f.verdict == cases[i].verdict, "case %zu, %s: %s", i, f.measured, nh_verdict_names[f.verdict]);
+    }
+}
+END_TEST
+
 START_TEST(broken_runs_are_refused)
 {
     judge(judged[0].expectation);
@@ -487,6 +645,10 @@ int main(void)
     tcase_add_test(t, a_seed_without_all_rates_has_no_sensitivity);
     tcase_add_test(t, rows_of_steps_are_measured);
     tcase_add_test(t, verdicts_follow_from_what_decides);
+    tcase_add_test(t, the_worst_of_several_claims_decides);
+    tcase_add_test(t, capped_loss_is_that_of_the_start_where_a_run_diverged);
+    tcase_add_test(t, shares_hold_at_the_edge_of_rounding);
+    tcase_add_test(t, orders_of_what_is_beyond_are_told_where_they_are_known);
     tcase_add_test(t, broken_runs_are_refused);
     return run_suite(s, t);
 }
