@@ -38,8 +38,10 @@ START_TEST(headroom_is_log2_of_maximum_over_largest)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const struct nh_fmt f = format(cases[i].format);
         const double bits = nh_headroom_bits(&f, &cases[i].counts), want = cases[i].bits;
-        ck_assert_msg(isnan(want) ? isnan(bits) : isinf(want) ? bits == want : fabs(bits - want) < 1e-12, "case %zu: %g, not %g", i, bits,
-                      want);
+        ck_assert_msg(isnan(want)   ? isnan(bits)
+                      : isinf(want) ? bits == want
+                                    : fabs(bits - want) < 1e-12,
+                      "case %zu: %g, not %g", i, bits, want);
     }
 }
 END_TEST
@@ -101,7 +103,7 @@ END_TEST
 START_TEST(sites_are_summed_over_layers_and_sorted)
 {
     static const struct nh_site_line lines[] = {
-        {1, "qkv", 0, 3},   {1, "scores", 2, 100},      {1, "residual", 0, 50},  {2, "qkv", 4, 7},
+        {1, "qkv", 0, 3},    {1, "scores", 2, 100},   {1, "residual", 0, 50},   {2, "qkv", 4, 7},
         {2, "scores", 3, 9}, {2, "residual", 5, 3e5}, {3, "residual", 0, 1000},
     };
     char *text = printed(lines, 7, true);
