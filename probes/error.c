@@ -24,7 +24,8 @@ static int measure(const struct nh_view *view, struct nh_rows *rows)
             difference += (x[i] - y[i]) * (x[i] - y[i]);
             norm += y[i] * y[i];
         }
-        nh_set(rows, k, NH_LAYERS_REL_ERR, sqrt(difference / norm));
+        if (norm != 0) /* nothing is relative to zero */
+            nh_set(rows, k, NH_LAYERS_REL_ERR, sqrt(difference / norm));
     }
     free(x);
     return NH_OK;

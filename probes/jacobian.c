@@ -72,7 +72,7 @@ static void hutchinson(const struct map *m, struct nh_pass *pass, struct nh_rows
 {
     const struct nh_core *core = m->view->model->core;
     int samples = m->view->config->jac_samples;
-    double *z = numbers(AT_ONCE * m->n_in), *jz = numbers(AT_ONCE * m->n_out), sum = 0, sum_sq = 0;
+    double *z = numbers(AT_ONCE * m->n_in), *jz = numbers(AT_ONCE * m->n_out), mean = 0, deviations = 0;
     gsl_rng *rng = nh_rng_new(m->view->config->seed, STREAM + (uint64_t)m->row, 0);
     for (int done = 0; done < samples; done += AT_ONCE) {
         int k = samples - done < AT_ONCE ? samples - done : AT_ONCE;
@@ -80,13 +80,14 @@ static void hutchinson(const struct map *m, struct nh_pass *pass, struct nh_rows
         core->jvp(pass, k, z, jz);
         for (int s = 0; s < k; s++) {
             double sq = dot(jz + (size_t)s * m->n_out, jz + (size_t)s * m->n_out, m->n_out) / (double)m->n_in;
-            sum += sq, sum_sq += sq * sq;
+            double off = sq - mean; /* Welford: a sum of squares less that of the mean would lose a small spread */
+            mean += off / (done + s + 1), deviations += off * (sq - mean);
         }
     }
-    double mean = sum / samples, fro = sqrt(mean);
+    double fro = sqrt(mean);
     nh_set(rows, m->row, NH_LAYERS_JAC_FRO, fro);
     if (samples > 1) { /* error of the mean of squares, carried to its root */
-        double variance = fmax(0, (sum_sq - samples * mean * mean) / (samples - 1));
+        double variance = deviations / (samples - 1);
         double se = fro > 0 ? sqrt(variance / samples) / (2 * fro) : 0;
         nh_set(rows, m->row, NH_LAYERS_JAC_FRO_SE, isfinite(fro) ? se : (double)NAN);
     }

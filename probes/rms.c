@@ -23,8 +23,9 @@ static int measure(const struct nh_view *view, struct nh_rows *rows)
         if (!isnan(view->rms_theory[k]))
             nh_set(rows, k, NH_LAYERS_RMS_THEORY, view->rms_theory[k]);
         nh_set(rows, k, NH_LAYERS_MAX_ABS, x.max_abs);
-        nh_set(rows, k, NH_LAYERS_KURTOSIS, x.n * x.sum_4th / (x.sum_sq * x.sum_sq));
-        if (m->graph->seq > 1)
+        if (x.has_kurtosis)
+            nh_set(rows, k, NH_LAYERS_KURTOSIS, x.kurtosis);
+        if (x.has_token_cos)
             nh_set(rows, k, NH_LAYERS_TOKEN_COS, x.token_cos);
         if (s->branch[stream] >= 0)
             nh_set(rows, k, NH_LAYERS_BRANCH_RMS, rms(m->core->moments(m->exec, s->branch[stream])));

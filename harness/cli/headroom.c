@@ -32,6 +32,12 @@ static struct nh_fmt format(size_t i)
     return f;
 }
 
+static double own_headroom(size_t i, double x)
+{
+    const struct nh_fmt f = format(i);
+    return nh_fmt_headroom(&f, x);
+}
+
 static bool leaves(const struct nh_fmt *f, double x)
 {
     return !isfinite(nh_round(f, x));
@@ -108,7 +114,7 @@ static void print_headroom(FILE *file, struct group *groups, size_t n)
             continue;
         fprintf(file, "%-11s %6d %11.5g", groups[i].site, groups[i].layer, groups[i].max_abs);
         for (size_t f = 0; f < FORMATS; f++)
-            fprintf(file, " %9.1f", log2(format(f).max / groups[i].max_abs));
+            fprintf(file, " %9.1f", own_headroom(f, groups[i].max_abs));
         const struct nh_fmt half = format(0);
         char scale[SCALE_TEXT];
         fprintf(file, "       %s\n", safe_scale(&half, groups[i].max_abs, scale));

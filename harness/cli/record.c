@@ -29,7 +29,7 @@ double nh_headroom_bits(const struct nh_fmt *format, const struct nh_counts *c)
 {
     if (c->overflow && !format->has_inf) /* what left the format is stored as NaN */
         return -(double)INFINITY;
-    return log2(format->max / nh_largest(c));
+    return nh_fmt_headroom(format, nh_largest(c));
 }
 
 const struct nh_fmt *nh_site_format(const struct nh_graph *g, int site, enum nh_direction direction)

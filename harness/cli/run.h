@@ -11,7 +11,7 @@
 #include "probes/probe.h"
 
 /** Changes with every change that moves a number of the results: part of the name of a run. */
-#define NH_NUMERICS_VERSION 3
+#define NH_NUMERICS_VERSION 4
 
 enum nh_run_status { NH_RUN_OK, NH_RUN_OVERFLOWED, NH_RUN_DIVERGED, NH_RUN_INTERRUPTED };
 extern const char *const nh_run_status_names[];

@@ -9,10 +9,13 @@
 struct nh_exec; /**< numbers of one model in one type */
 struct nh_pass; /**< workspace for tangents or cotangents through a part of the tape, used by one thread at a time */
 
-/** Raw moments of a value, in double, over all rows and columns. */
+/** Moments of a value, in double, over all rows and columns. */
 struct nh_moments {
-    double n, sum_sq, sum_4th, max_abs;
-    double token_cos; /**< mean cosine between two different tokens of a sequence */
+    double n, sum_sq, max_abs;
+    double kurtosis;    /**< fourth moment about the mean over the square of the second */
+    double token_cos;   /**< mean cosine between two different tokens of a sequence, zero rows left out */
+    bool has_kurtosis;  /**< false of a constant */
+    bool has_token_cos; /**< false where no sequence has two tokens that are not zero */
 };
 
 /** One step of the optimizer over all weights. */

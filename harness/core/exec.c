@@ -553,48 +553,95 @@ static double sum_sq(const real *p, size_t n)
     return s;
 }
 
-static struct nh_moments moments(struct nh_exec *x, nh_val v)
+/** The largest |x|, -1 where there is nothing but NaN, which a maximum passes over. */
+static double largest_of(const real *p, size_t n)
+{
+    real top = -1;
+#pragma omp simd reduction(max : top)
+    for (size_t c = 0; c < n; c++) {
+        real a = r_abs(p[c]);
+        top = a > top ? a : top;
+    }
+    return (double)top;
+}
+
+/** The power of two that brings `top` below 1, so that powers of doubles stay in their range; 1 where it is not a number above 0. */
+static double power_below(double top)
+{
+    int exponent = 0;
+    if (isfinite(top) && top > 0)
+        frexp(top, &exponent);
+    return ldexp(1, exponent < -1000 ? 1000 : -exponent);
+}
+
+/** Deviations are taken from the first number, so that a constant has none, and the mean of what is left is taken off once more. */
+static void find_kurtosis(const struct nh_exec *x, nh_val v, double scale, struct nh_moments *m)
+{
+    size_t cols = (size_t)value_of(x, v)->cols;
+    const double first_number = scale * (double)*row_ptr(x, v, 0);
+    double sum = 0, second = 0, fourth = 0;
+    for (int r = 0; r < x->g->rows; r++) {
+        const real *p = row_ptr(x, v, r);
+#pragma omp simd reduction(+ : sum)
+        for (size_t c = 0; c < cols; c++)
+            sum += scale * (double)p[c] - first_number;
+    }
+    const double mean = sum / m->n;
+    for (int r = 0; r < x->g->rows; r++) {
+        const real *p = row_ptr(x, v, r);
+#pragma omp simd reduction(+ : second, fourth)
+        for (size_t c = 0; c < cols; c++) {
+            double d = (scale * (double)p[c] - first_number) - mean, sq = d * d;
+            second += sq, fourth += sq * sq;
+        }
+    }
+    m->has_kurtosis = second != 0;
+    m->kurtosis = m->n * fourth / (second * second);
+}
+
+/** The sum over the pairs of a sequence is that of its unit vectors, squared, less the pairs of a token with itself. */
+static void find_token_cos(const struct nh_exec *x, nh_val v, struct nh_moments *m)
 {
     const struct nh_graph *g = x->g;
     size_t cols = (size_t)value_of(x, v)->cols;
-    struct nh_moments m = {.n = (double)g->rows * (double)cols};
-    double *direction = calloc(cols, sizeof *direction), cos_sum = 0; /* sum of the unit vectors of a sequence */
+    double *direction = calloc(cols, sizeof *direction), cosines = 0, pairs = 0, tokens = 0; /* tokens: of the sequence, not zero */
     if (!direction)
         abort();
     for (int r = 0; r < g->rows; r++) {
         const real *p = row_ptr(x, v, r);
-        double q = sum_sq(p, cols), s4 = 0;
-        real top = 0;
-#pragma omp simd reduction(+ : s4) reduction(max : top)
-        for (size_t c = 0; c < cols; c++) {
-            double sq = (double)p[c] * (double)p[c];
-            s4 += sq * sq;
-            real a = r_abs(p[c]);
-            top = a > top ? a : top;
-        }
-        m.sum_sq += q, m.sum_4th += s4;
-        m.max_abs = fmax(m.max_abs, (double)top);
-        double unit = q > 0 ? 1 / sqrt(q) : 0;
+        double sq = 0, scale = power_below(largest_of(p, cols));
+#pragma omp simd reduction(+ : sq)
+        for (size_t c = 0; c < cols; c++)
+            sq += (scale * (double)p[c]) * (scale * (double)p[c]);
+        double unit = sq == 0 ? 0 : 1 / sqrt(sq); /* NaN and inf make the mean NaN */
+        tokens += sq == 0 ? 0 : 1;
 #pragma omp simd
         for (size_t c = 0; c < cols; c++)
-            direction[c] += unit * (double)p[c];
+            direction[c] += unit * (scale * (double)p[c]);
         if ((r + 1) % g->seq == 0) {
-            double d = 0;
             for (size_t c = 0; c < cols; c++)
-                d += direction[c] * direction[c];
-            cos_sum += d;
-            memset(direction, 0, cols * sizeof *direction);
+                cosines += direction[c] * direction[c];
+            cosines -= tokens, pairs += tokens * (tokens - 1);
+            memset(direction, 0, cols * sizeof *direction), tokens = 0;
         }
     }
     free(direction);
-    if (isnan(m.sum_sq)) { /* a maximum passes over NaN: 0 would be no maximum if there is nothing else */
-        bool other = false;
-        for (int r = 0; r < g->rows && !other; r++)
-            for (size_t c = 0; c < cols && !other; c++)
-                other = !isnan(row_ptr(x, v, r)[c]);
-        m.max_abs = other ? m.max_abs : (double)NAN;
+    m->has_token_cos = pairs > 0;
+    m->token_cos = cosines / pairs;
+}
+
+static struct nh_moments moments(struct nh_exec *x, nh_val v)
+{
+    size_t cols = (size_t)value_of(x, v)->cols;
+    struct nh_moments m = {.n = (double)x->g->rows * (double)cols};
+    double top = -1;
+    for (int r = 0; r < x->g->rows; r++) {
+        m.sum_sq += sum_sq(row_ptr(x, v, r), cols);
+        top = fmax(top, largest_of(row_ptr(x, v, r), cols));
     }
-    m.token_cos = g->seq > 1 ? (cos_sum / g->batch - g->seq) / ((double)g->seq * (g->seq - 1)) : (double)NAN;
+    m.max_abs = top < 0 ? (double)NAN : top;
+    find_kurtosis(x, v, power_below(top), &m);
+    find_token_cos(x, v, &m);
     return m;
 }
 

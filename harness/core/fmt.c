@@ -121,6 +121,12 @@ double nh_round(const struct nh_fmt *f, double x)
     return round_one(f, x);
 }
 
+double nh_fmt_headroom(const struct nh_fmt *f, double x)
+{
+    const double quotient = f->max / x;
+    return isinf(quotient) && x > 0 ? log2(f->max) - log2(x) : log2(quotient);
+}
+
 /* From s, the double nearest to an exact value, and the sign of (exact - s): the exact value rounded to odd, from which
  * rounding to at least two bits less gives what a single rounding would have given. */
 static inline double to_odd(double s, double error)

@@ -35,6 +35,9 @@ bool nh_fmt_same(const struct nh_fmt *a, const struct nh_fmt *b);
 /** Rounds one value, exactly, whatever the format. NaN stays NaN; the sign of zero is kept. */
 double nh_round(const struct nh_fmt *f, double x);
 
+/** log2(max / x) of the format for x >= 0: inf for 0, -inf for inf. The quotient itself need not be a double. */
+double nh_fmt_headroom(const struct nh_fmt *f, double x);
+
 /** What rounding a span saw; fields add up or are maxima and minima, so that the order of merging is of no account. */
 struct nh_span {
     uint64_t total;     /**< values stored */

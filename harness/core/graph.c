@@ -162,7 +162,7 @@ void nh_graph_close(struct nh_graph *g)
         }
         if (rec->op == NH_OP_NORM) {
             rec->aux = g->n_aux;
-            g->n_aux += 2 * (size_t)g->rows * (size_t)(g->values[rec->in[0]].cols / rec->u.norm.group);
+            g->n_aux += NH_NORM_AUX * (size_t)g->rows * (size_t)(g->values[rec->in[0]].cols / rec->u.norm.group);
         } else if (rec->op == NH_OP_XENT) {
             rec->aux = g->n_aux; /* maximum and sum of a row */
             g->n_aux += 2 * (size_t)g->rows;

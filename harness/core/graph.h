@@ -142,6 +142,9 @@ int nh_streamed_rows(int cols);
 /** Token ids to a block of logits: losses are summed block by block, and a streamed head is made so. */
 enum { NH_VOCAB_BLOCK = 8192, NH_LOSS_PART = 4 };
 
+/** Numbers that a norm keeps of each group of a row: the mean in two parts, and 1 / sqrt(var + eps). */
+enum { NH_NORM_AUX = 3 };
+
 /** A boundary of the stream: what one row of layers.csv is about. Step 0 is the embedding, the last one the exit. */
 struct nh_step {
     int layer;

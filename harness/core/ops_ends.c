@@ -148,7 +148,8 @@ static void xent_fwd(const struct unit *u)
             y[0] = aux[0], y[1] = aux[1], y[2] = hit, y[3] = (real)xent_depends(u, (size_t)i, 0);
             continue;
         }
-        *y = has_target(x, i) ? log_z(aux) - hit : 0;
+        /* the logit is taken from the maximum first: beside a large one log Z has lost the sum */
+        *y = has_target(x, i) ? r_log(aux[1]) - (hit - aux[0]) : 0;
         if (has_target(x, i) && penalty > 0)
             *y += penalty * log_z(aux) * log_z(aux);
     }

@@ -7,10 +7,25 @@
 
 enum { GAIN_COLS = 64 };
 
+/** Statistics of a group, as the derivatives find them again. The mean is mean + rest: rounded to one number it could be off by half
+ *  an ulp, and where the mean is large that is no small part of the deviations from it. */
 struct stats {
-    real mean, rstd;
-    bool overflow; /**< a statistic of a finite row is not finite */
+    real mean, rest, rstd;
 };
+_Static_assert(sizeof(struct stats) == NH_NORM_AUX * sizeof(real), "the graph counts the numbers of a group");
+
+/** (x - mean) / sqrt(var + eps). Where the mean is large and the deviation small, the first difference is exact. */
+static inline real normed(const struct stats *s, real x)
+{
+    return ((x - s->mean) - s->rest) * s->rstd;
+}
+
+/** The statistics of a group of columns of a row. */
+static struct stats *stats_of(const struct nh_exec *x, const struct nh_rec *r, int row, int group)
+{
+    int groups = value_of(x, r->in[0])->cols / r->u.norm.group;
+    return (struct stats *)(x->aux + r->aux) + (size_t)row * (size_t)groups + (size_t)group;
+}
 
 static real sum_of(const real *x, int n)
 {
@@ -21,29 +36,31 @@ static real sum_of(const real *x, int n)
     return s;
 }
 
-/** In two passes: the rounding of the first sum is taken out by the second, so that a constant row is its mean. */
-static real mean_of(const real *x, int n)
+/** In two passes: what the rounding of the first sum has lost is the mean of what is left. Of a constant row nothing is left. */
+static void find_mean(const real *x, int n, struct stats *s)
 {
     real mean = sum_of(x, n) / (real)n, rest = 0;
 #pragma omp simd reduction(+ : rest)
     for (int i = 0; i < n; i++)
         rest += x[i] - mean;
-    return mean + rest / (real)n;
+    s->mean = mean, s->rest = rest / (real)n;
 }
 
-static real sum_of_squares(const real *x, int n, real mean)
+/** Sum of (x - mean - rest)^2. */
+static real sum_of_squares(const real *x, int n, real mean, real rest)
 {
-    real s = 0;
-#pragma omp simd reduction(+ : s)
+    real sum = 0;
+#pragma omp simd reduction(+ : sum)
     for (int i = 0; i < n; i++) {
-        real d = x[i] - mean;
-        s += d * d;
+        real d = (x[i] - mean) - rest;
+        sum += d * d;
     }
-    return s;
+    return sum;
 }
 
-/** Statistics with every step rounded to the format: sums one addend after the other. */
-static struct stats narrow_stats(const struct nh_fmt *f, const real *x, int n, bool layer, double eps)
+/** Statistics with every step rounded to the format: sums one addend after the other, the mean one number. True where one of them
+ *  is not finite. */
+static bool narrow_stats(const struct nh_fmt *f, const real *x, int n, bool layer, double eps, struct stats *s)
 {
     double mean = 0, sum = 0;
     if (layer) {
@@ -58,26 +75,27 @@ static struct stats narrow_stats(const struct nh_fmt *f, const real *x, int n, b
     }
     double var = nh_round(f, sq / n);
     double rstd = nh_round(f, 1 / nh_round(f, sqrt(nh_round(f, var + nh_round(f, eps)))));
-    return (struct stats){(real)mean, (real)rstd, !isfinite(mean) || !isfinite(sq)};
+    *s = (struct stats){.mean = (real)mean, .rstd = (real)rstd};
+    return !isfinite(mean) || !isfinite(sq);
 }
 
-static struct stats row_stats(const struct nh_exec *x, const struct nh_rec *r, const real *row)
+/** True where a statistic of a finite row is not finite. */
+static bool find_stats(const struct nh_exec *x, const struct nh_rec *r, const real *row, struct stats *s)
 {
     const struct nh_graph *g = x->g;
     int n = r->u.norm.group;
-    bool layer = r->u.norm.type == NH_NORM_LAYER;
-    struct stats s;
+    bool layer = r->u.norm.type == NH_NORM_LAYER, overflow;
     if (g->norm_stat_dtype) {
-        s = narrow_stats(&g->fmt[NH_ROLE_NORM_STAT], row, n, layer, g->eps);
+        overflow = narrow_stats(&g->fmt[NH_ROLE_NORM_STAT], row, n, layer, g->eps, s);
     } else {
-        s.mean = layer ? mean_of(row, n) : 0;
-        real sq = sum_of_squares(row, n, s.mean);
-        s.rstd = 1 / r_sqrt(sq / (real)n + (real)g->eps);
-        s.overflow = !isfinite(s.mean) || !isfinite(sq);
+        s->mean = s->rest = 0;
+        if (layer)
+            find_mean(row, n, s);
+        real sq = sum_of_squares(row, n, s->mean, s->rest);
+        s->rstd = 1 / r_sqrt(sq / (real)n + (real)g->eps);
+        overflow = !isfinite(s->mean) || !isfinite(sq);
     }
-    if (s.overflow)
-        s.overflow = flags_of(row, (size_t)n, 1) == 0;
-    return s;
+    return overflow && flags_of(row, (size_t)n, 1) == 0;
 }
 
 static unsigned depends_fwd(const struct unit *u, size_t row, size_t col)
@@ -114,14 +132,15 @@ static void fwd(const struct unit *u)
     for (int i = b.r0; i < b.r1; i++)
         for (int h = 0; h < groups; h++) {
             const real *in = row_ptr(x, r->in[0], i) + h * n;
-            real *out = row_ptr(x, r->out, i) + h * n, *aux = x->aux + r->aux + 2 * ((size_t)i * (size_t)groups + (size_t)h);
+            real *out = row_ptr(x, r->out, i) + h * n;
             const real *gain = weight_ptr(x, r->par[0]) + (r->u.norm.per_head ? 0 : h * n);
             const real *bias = r->par[1] < 0 ? NULL : weight_ptr(x, r->par[1]) + (r->u.norm.per_head ? 0 : h * n);
-            struct stats t = row_stats(x, r, in);
-            aux[0] = t.mean, aux[1] = t.rstd;
+            struct stats t;
+            bool overflow = find_stats(x, r, in, &t);
+            *stats_of(x, r, i, h) = t;
 #pragma omp simd
             for (int c = 0; c < n; c++)
-                out[c] = (in[c] - t.mean) * t.rstd;
+                out[c] = normed(&t, in[c]);
             if (x->g->cast_before_gain) {
                 struct nh_span unused = nh_span_zero();
                 nh_round_real(f, out, (size_t)n, &unused, NULL, NULL);
@@ -131,7 +150,7 @@ static void fwd(const struct unit *u)
                 out[c] *= offset + gain[c];
             for (int c = 0; bias && c < n; c++)
                 out[c] += bias[c];
-            if (t.overflow && s.statistics++ == 0)
+            if (overflow && s.statistics++ == 0)
                 s.statistics_row = (size_t)i;
             /* zeros are looked for where the first output is one */
             if ((real)nh_round(f, (double)out[0]) == (bias ? bias[0] : 0))
@@ -168,7 +187,7 @@ static void gain_gradient(const struct unit *u, int block)
 {
     struct nh_exec *x = u->x;
     const struct nh_rec *r = u->r;
-    int width = x->g->params[r->par[0]].cols, cols = value_of(x, r->in[0])->cols, n = r->u.norm.group, groups = cols / n;
+    int width = x->g->params[r->par[0]].cols, cols = value_of(x, r->in[0])->cols, n = r->u.norm.group;
     int c0 = block * GAIN_COLS, c1 = c0 + GAIN_COLS < width ? c0 + GAIN_COLS : width;
     real *dg = wgrad_ptr(x, r->par[0]), *db = r->par[1] < 0 ? NULL : wgrad_ptr(x, r->par[1]);
     for (int c = c0; c < c1; c++) {
@@ -179,13 +198,12 @@ static void gain_gradient(const struct unit *u, int block)
     for (int i = 0; i < x->g->rows; i++)
         for (int at = 0; at < cols; at += width) { /* all heads share one gain, or there is one pass over the row */
             const real *in = row_ptr(x, r->in[0], i) + at, *dy = pass_ptr(u->p, r->out, 0, i) + at;
-            const real *aux = x->aux + r->aux + 2 * (size_t)i * (size_t)groups;
             for (int c = c0; c < c1;) {
                 int h = (at + c) / n, end = (h + 1) * n - at < c1 ? (h + 1) * n - at : c1;
-                real mean = aux[2 * h], rstd = aux[2 * h + 1];
+                const struct stats t = *stats_of(x, r, i, h);
 #pragma omp simd
                 for (int j = c; j < end; j++)
-                    dg[j] += dy[j] * ((in[j] - mean) * rstd);
+                    dg[j] += dy[j] * normed(&t, in[j]);
                 for (int j = c; db && j < end; j++)
                     db[j] += dy[j];
                 c = end;
@@ -196,17 +214,21 @@ static void gain_gradient(const struct unit *u, int block)
         NH_T(nh_wgrad_done)(u, 1, 0, 1, c0, c1, depends_gain);
 }
 
-/** rstd (v - [mean v] - xhat mean(v xhat)), the symmetric map shared by vjp and jvp; xhat = (x - mean) rstd. */
-static void project(const real *x, real mean, real rstd, const real *v, bool layer, int n, real *out)
+/** rstd (v - [mean v] - xhat mean(v xhat)), the symmetric map shared by vjp and jvp; xhat is the normed x. */
+static void project(const struct stats *stats, const real *x, const real *v, bool layer, int n, real *out)
 {
-    real along = 0, level = layer ? sum_of(v, n) / (real)n : 0;
+    const struct stats s = *stats;
+    struct stats level = {0};
+    real along = 0;
+    if (layer)
+        find_mean(v, n, &level);
 #pragma omp simd reduction(+ : along)
     for (int c = 0; c < n; c++)
-        along += v[c] * ((x[c] - mean) * rstd);
+        along += v[c] * normed(&s, x[c]);
     along /= (real)n;
 #pragma omp simd
     for (int c = 0; c < n; c++)
-        out[c] = rstd * (v[c] - level - (x[c] - mean) * rstd * along);
+        out[c] = s.rstd * (((v[c] - level.mean) - level.rest) - normed(&s, x[c]) * along);
 }
 
 static int vjp_units(const struct nh_exec *x, const struct nh_rec *r, const struct nh_pass *p)
@@ -231,12 +253,11 @@ static void vjp(const struct unit *u)
     for (int i = b.r0; i < b.r1; i++)
         for (int h = 0; h < groups; h++) {
             const real *dy = pass_ptr(u->p, r->out, b.s, i) + h * n, *gain = weight_ptr(x, r->par[0]);
-            const real *aux = x->aux + r->aux + 2 * ((size_t)i * (size_t)groups + (size_t)h);
             gain += r->u.norm.per_head ? 0 : h * n;
 #pragma omp simd
             for (int c = 0; c < n; c++)
                 v[c] = dy[c] * (offset + gain[c]);
-            project(row_ptr(x, r->in[0], i) + h * n, aux[0], aux[1], v, r->u.norm.type == NH_NORM_LAYER, n,
+            project(stats_of(x, r, i, h), row_ptr(x, r->in[0], i) + h * n, v, r->u.norm.type == NH_NORM_LAYER, n,
                     dx + (size_t)(i - b.r0) * ld + (size_t)(h * n));
         }
     NH_T(nh_cotangent_done)(u, r->in[0], b, dx, ld, depends_dx, false);
@@ -251,10 +272,10 @@ static void jvp(const struct unit *u)
     real offset = (real)r->u.norm.offset;
     for (int i = b.r0; i < b.r1; i++)
         for (int h = 0; h < groups; h++) {
-            const real *aux = x->aux + r->aux + 2 * ((size_t)i * (size_t)groups + (size_t)h), *gain = weight_ptr(x, r->par[0]);
+            const real *gain = weight_ptr(x, r->par[0]);
             real *out = pass_ptr(u->p, r->out, b.s, i) + h * n;
             gain += r->u.norm.per_head ? 0 : h * n;
-            project(row_ptr(x, r->in[0], i) + h * n, aux[0], aux[1], pass_ptr(u->p, r->in[0], b.s, i) + h * n,
+            project(stats_of(x, r, i, h), row_ptr(x, r->in[0], i) + h * n, pass_ptr(u->p, r->in[0], b.s, i) + h * n,
                     r->u.norm.type == NH_NORM_LAYER, n, out);
 #pragma omp simd
             for (int c = 0; c < n; c++)

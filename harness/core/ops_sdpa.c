@@ -156,7 +156,7 @@ static void store_row(struct row_store *rs, const struct block *b, int i, real *
 }
 
 /** The probabilities of n scores below their maximum top, with every step rounded to f: difference, factor, exponential, running
- *  sum, quotient. Notes at the store of the row what is lost inside: a sum that ran over, quotients that became zero. */
+ *  sum, quotient. Notes at the store of the row a sum that ran over. */
 static void narrow_softmax(const struct nh_fmt *f, double alpha, real *row, int n, real top, struct row_store *rs)
 {
     double sum = 0;
@@ -169,11 +169,25 @@ static void narrow_softmax(const struct nh_fmt *f, double alpha, real *row, int 
     }
     rs->s.statistics = finite && !isfinite(sum);
     rs->s.zero_made = finite && isinf(sum);
-    for (int j = 0; j < n; j++) {
-        double p = (double)row[j] / sum;
-        row[j] = (real)nh_round(f, p);
-        rs->t.counts.underflow += p > 0 && row[j] == 0;
-    }
+    for (int j = 0; j < n; j++)
+        row[j] = (real)nh_round(f, (double)row[j] / sum);
+}
+
+/** Scores that have a probability above zero: all but -inf, if the maximum is a number. */
+static unsigned finite_scores(const real *row, int n)
+{
+    unsigned count = 0;
+    for (int j = 0; j < n; j++)
+        count += row[j] > (real)-INFINITY;
+    return count;
+}
+
+static unsigned zeros(const real *row, int n)
+{
+    unsigned count = 0;
+    for (int j = 0; j < n; j++)
+        count += row[j] == 0;
+    return count;
 }
 
 /** Probabilities of a row from its scores, in place; zeros outside [from, to). rs: the store that the row goes to. */
@@ -194,18 +208,23 @@ static void softmax(const struct block *b, real *row, int from, int to, struct r
             row[j] = 0;
         return;
     }
+    unsigned none = (unsigned)(to - from) - finite_scores(row + from, to - from); /* whose probability is zero */
     if (g->softmax_narrow) {
         narrow_softmax(&g->fmt[NH_ROLE_SOFTMAX], b->u->r->u.sdpa.alpha, row + from, to - from, top, rs);
-        return;
-    }
-    for (int j = from; j < to; j++)
-        row[j] = r_exp(alpha * (row[j] - top));
+    } else {
+        for (int j = from; j < to; j++)
+            row[j] = r_exp(alpha * (row[j] - top));
 #pragma omp simd reduction(+ : sum)
-    for (int j = from; j < to; j++)
-        sum += row[j];
-    real inverse = 1 / sum;
-    for (int j = from; j < to; j++)
-        row[j] *= inverse;
+        for (int j = from; j < to; j++)
+            sum += row[j];
+        real inverse = 1 / sum;
+        for (int j = from; j < to; j++)
+            row[j] *= inverse;
+    }
+    /* what is zero before the store was lost inside: the store cannot see it */
+    unsigned lost = zeros(row + from, to - from);
+    if (!rs->s.zero_made && isfinite(top) && lost > none)
+        rs->t.counts.underflow += lost - none;
 }
 
 /** C tanh(s / C) of a row's scores in place; slope, where it is not NULL, becomes the derivative. */

@@ -301,6 +301,12 @@ static inline double plain_store(struct plain *s, double x, unsigned inputs, boo
     return stored;
 }
 
+/** A probability is above zero unless its score is -inf: one that is zero before the store has been lost inside. */
+static inline void plain_lost(struct plain *s, double score, double top, double probability)
+{
+    s->counts.underflow += probability == 0 && score > -HUGE_VAL && isfinite(top);
+}
+
 static inline void assert_counts(const struct op_graph *o, const struct plain *s)
 {
     const struct nh_counts *c = op_counts(o, s->site);

@@ -177,6 +177,23 @@ START_TEST(constants_of_the_formats)
 }
 END_TEST
 
+START_TEST(headroom_of_every_format_is_the_distance_of_logarithms)
+{
+    static const struct {
+        const char *name;
+        double x, bits;
+    } cases[] = {{"fp64", 0.5, 1025}, {"fp64", 1, 1024}, {"fp64", 0x1p-1022, 2046}, {"fp64", 0x1p-1074, 2098}, {"e11m4", 0x1p-1, 1025},
+                 {"fp32", 0.5, 129},  {"fp32", 0x1p-1074, 1202}, {"fp16", 0x1p15, 1},  {"fp16", 0, HUGE_VAL},   {"fp64", HUGE_VAL, -HUGE_VAL}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct nh_fmt f;
+        ck_assert_int_eq(nh_fmt_parse(&f, cases[i].name), NH_OK);
+        double bits = nh_fmt_headroom(&f, cases[i].x);
+        ck_assert_msg(isinf(cases[i].bits) ? bits == cases[i].bits : fabs(bits - cases[i].bits) < 0.05, "%s %g: %.17g", cases[i].name,
+                      cases[i].x, bits);
+    }
+}
+END_TEST
+
 START_TEST(every_exmy_parses_and_obeys_the_formula)
 {
     for (int x = 2; x <= 11; x++) {
@@ -571,6 +588,7 @@ int main(void)
         int loops;
     } tests[] = {
         {constants_of_the_formats, 1},
+        {headroom_of_every_format_is_the_distance_of_logarithms, 1},
         {every_exmy_parses_and_obeys_the_formula, 1},
         {names_that_are_no_format, 1},
         {all_patterns_survive_widening_and_narrowing, 5},

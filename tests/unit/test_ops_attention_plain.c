@@ -34,7 +34,7 @@ static bool plain_row(const struct op_graph *o, const struct shape *s, int batch
     size_t q_at = (size_t)(row * q_cols + head * s->dim),
            kv_at = (size_t)((batch * s->seq + from) * kv_cols + kv * s->dim);
     uint64_t place = (uint64_t)(((batch * s->heads + head) * s->seq + t) * s->seq + from);
-    double scale = in_type(o, 1 / sqrt(s->dim)), query[8], p[SEQ], top = -HUGE_VAL, sum = 0;
+    double scale = in_type(o, 1 / sqrt(s->dim)), query[8], p[SEQ], score_of[SEQ], top = -HUGE_VAL, sum = 0;
     unsigned seen = 0;
     bool all_down = true, safe = true;
 
@@ -52,7 +52,7 @@ static bool plain_row(const struct op_graph *o, const struct shape *s, int batch
             score = in_type(o, raw * scale);
             inputs = flag_of(raw), ran_over = false;
         }
-        p[j] = plain_store(&at->scores, score, inputs, ran_over, place + (uint64_t)j);
+        score_of[j] = p[j] = plain_store(&at->scores, score, inputs, ran_over, place + (uint64_t)j);
         seen |= flag_of(p[j]);
         top = p[j] > top ? p[j] : top;
         all_down &= isinf(p[j]) && p[j] < 0;
@@ -68,6 +68,7 @@ static bool plain_row(const struct op_graph *o, const struct shape *s, int batch
     for (int j = 0; j < n; j++) {
         double exact = all_down ? 0 : p[j] / sum;
         safe &= equal || !near_a_tie(o, &at->probs.fmt, exact);
+        plain_lost(&at->probs, score_of[j], top, in_type(o, exact));
         p[j] = plain_store(&at->probs, in_type(o, exact), seen, false, place + (uint64_t)j);
         brought |= flag_of(p[j]);
     }

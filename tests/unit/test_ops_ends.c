@@ -152,6 +152,31 @@ START_TEST(z_loss_pulls_the_wrong_way)
 }
 END_TEST
 
+/** The loss depends on differences of logits alone: an offset common to all of them changes neither it nor its gradient. */
+START_TEST(loss_of_large_logits_is_that_of_their_differences)
+{
+    static const double offsets[] = {0, 65504, -65504, 1e7, 0x1p26, -0x1p60, 0x1p120};
+    static const char *const dtypes[] = {"fp32", "fp64"};
+    for (int i = 0; i < 14; i++) {
+        double step = fmax(1, exp2(ceil(log2(fabs(offsets[i / 2]) * 0x1p-23 + 0x1p-99)))); /* so that an fp32 holds the sum */
+        for (int j = 0; j < T * VOCAB; j++)
+            x[j] = offsets[i / 2] + (j < VOCAB ? 0 : j % VOCAB == 1 ? 0 : -2 * step);
+        for (int t = 0; t < T; t++)
+            dy[t] = 1;
+        struct op_graph o = lost(dtypes[i % 2], 0);
+        double tolerance = i % 2 ? 1e-14 : 3e-7, others = (VOCAB - 1) * exp(-2 * step), sum = 1 + others;
+        assert_near(y[0], log(VOCAB), tolerance * 2);
+        assert_near(y[1], log(sum) + 2 * step, tolerance * 2 * step + 1e-6 * (i % 2 == 0)); /* its target is not the largest */
+        for (int j = 0; j < VOCAB; j++) {
+            assert_near(dx[j], 1. / VOCAB - (j == 1), tolerance);
+            assert_near(dx[VOCAB + j], (j == 1 ? 1 : exp(-2 * step)) / sum - (j == 2), tolerance);
+        }
+        assert_trouble(&o, NH_SITE_LOSS, 0, 0, 0, 0);
+        op_free(&o);
+    }
+}
+END_TEST
+
 /* ---- the gradient of embedding tables ---- */
 
 static struct op_graph embedded(const char *dtype, double scale, double shrink)
@@ -208,6 +233,7 @@ int main(void)
     tcase_add_test(tc, soft_cap_counts_what_it_hides);
     tcase_add_loop_test(tc, z_loss_of_another_value, 0, 3);
     tcase_add_test(tc, z_loss_pulls_the_wrong_way);
+    tcase_add_test(tc, loss_of_large_logits_is_that_of_their_differences);
     tcase_add_loop_test(tc, shrink_moves_the_forward_pass_or_the_wrong_gradient, 0, 5);
     return run_suite(suite, tc);
 }

@@ -258,7 +258,7 @@ static void plain_row(const struct op_graph *o, const struct shape *s, int head,
 {
     const struct nh_fmt *f = &o->g->fmt[NH_ROLE_SOFTMAX];
     int from = s->window && t - s->window + 1 > 0 ? t - s->window + 1 : 0, n = t + 1 - from, cols = s->heads * s->dim;
-    double query[DIM], p[SEQ], top = -HUGE_VAL, sum = 0, scale = in_type(o, 1 / (s->alpha * sqrt(s->dim)));
+    double query[DIM], p[SEQ], score_of[SEQ], top = -HUGE_VAL, sum = 0, scale = in_type(o, 1 / (s->alpha * sqrt(s->dim)));
     uint64_t place = (uint64_t)((head * s->seq + t) * s->seq + from), q_at = (uint64_t)(t * cols + head * s->dim);
     unsigned seen = 0, brought = 0;
     bool all_down = true, sound = true;
@@ -270,7 +270,7 @@ static void plain_row(const struct op_graph *o, const struct shape *s, int head,
         unsigned inputs;
         bool ran_over;
         double score = plain_dot(o, s->dim, query, 1, k + (from + j) * cols + head * s->dim, 1, &inputs, &ran_over);
-        p[j] = plain_store(&at[1], score, inputs, ran_over, place + (uint64_t)j);
+        score_of[j] = p[j] = plain_store(&at[1], score, inputs, ran_over, place + (uint64_t)j);
         seen |= flag_of(p[j]);
         top = p[j] > top ? p[j] : top;
         all_down &= isinf(p[j]) && p[j] < 0;
@@ -287,7 +287,8 @@ static void plain_row(const struct op_graph *o, const struct shape *s, int head,
         plain_note(&at[2], NH_OVERFLOW, place - (uint64_t)from, HUGE_VAL);
     for (int j = 0; j < n; j++) {
         double exact = all_down ? 0 : p[j] / sum, rounded = nh_round(f, exact);
-        at[2].counts.underflow += exact > 0 && rounded == 0;
+        if (isfinite(sum))
+            plain_lost(&at[2], score_of[j], top, rounded);
         p[j] = plain_store(&at[2], rounded, seen, false, place + (uint64_t)j);
         brought |= flag_of(p[j]);
     }
