@@ -2,6 +2,7 @@
 /** Norms of the Jacobian of each sublayer, d x_k / d x_(k-1), and end to end: Frobenius by Hutchinson's estimator
  *  E ||J z||^2 = ||J||_F^2 with random signs z; largest singular value by Golub-Kahan-Lanczos bidiagonalisation with full
  *  reorthogonalisation, a lower bound. Sample and iteration counts are fixed and recorded with the run. */
+#include "harness/core/err.h"
 #include "probes/probe.h"
 
 #include <gsl/gsl_linalg.h>
@@ -37,7 +38,7 @@ static double *numbers(size_t n)
 {
     double *p = malloc((n + 1) * sizeof *p);
     if (!p)
-        abort(); /* vectors of the stream's size, beside an arena a thousand times as large */
+        nh_no_memory(); /* vectors of the stream's size, beside an arena a thousand times as large */
     return p;
 }
 
@@ -100,7 +101,7 @@ static double bidiagonal_norm(const double *a, const double *b, int k)
     gsl_matrix *u = gsl_matrix_calloc((size_t)k, (size_t)k), *v = gsl_matrix_alloc((size_t)k, (size_t)k);
     gsl_vector *s = gsl_vector_alloc((size_t)k), *work = gsl_vector_alloc((size_t)k);
     if (!u || !v || !s || !work)
-        abort();
+        nh_no_memory();
     for (int i = 0; i < k; i++) {
         gsl_matrix_set(u, (size_t)i, (size_t)i, a[i]);
         if (i + 1 < k)
@@ -149,7 +150,7 @@ static int spectrum(const struct map *m, struct nh_pass *pass, struct nh_singula
     gsl_vector *s = gsl_vector_alloc(n), *work = gsl_vector_alloc(n);
     double *e = numbers(n), *column = numbers(n);
     if (!j || !v || !s || !work)
-        abort(); /* n is at most SPECTRUM_MAX */
+        nh_no_memory(); /* n is at most SPECTRUM_MAX */
     for (size_t c = 0; c < n; c++) {
         memset(e, 0, n * sizeof *e);
         e[c] = 1;

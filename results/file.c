@@ -18,10 +18,13 @@ struct nh_part {
     int fd;            /* -1 once closed */
     int error;         /* errno of the first failure, 0 = none */
     bool committed, kept;
+    struct nh_part *next; /* of those not yet destroyed */
     size_t used;
     uint64_t digest;   /* of all that was written */
     char buffer[1 << 16];
 };
+
+static struct nh_part *parts; /* all that are not yet destroyed */
 
 /* What would work instead. */
 static const char *advice(int error)
@@ -116,6 +119,7 @@ static int part_new(struct nh_part **out, const char *path)
         free(p);
         return fail("write", path, ENOMEM);
     }
+    p->next = parts, parts = p;
     *out = p;
     return NH_OK;
 }
@@ -320,9 +324,20 @@ void nh_part_destroy(struct nh_part *p)
         close(p->fd);
     if (!p->committed && !p->kept)
         unlink(p->name);
+    struct nh_part **at = &parts;
+    while (*at != p)
+        at = &(*at)->next;
+    *at = p->next;
     free(p->path);
     free(p->name);
     free(p);
+}
+
+void nh_parts_remove(void)
+{
+    for (const struct nh_part *p = parts; p; p = p->next)
+        if (!p->committed && !p->kept)
+            unlink(p->name);
 }
 
 int nh_file_write(const char *path, const char *text, size_t size)

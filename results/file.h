@@ -50,6 +50,9 @@ int nh_part_commit(struct nh_part *p);
 /** Frees p, and removes PATH.part unless it was committed or is kept. NULL is allowed. */
 void nh_part_destroy(struct nh_part *p);
 
+/** Removes every PATH.part that nh_part_destroy would remove, for a program that ends at once. Allocates nothing. */
+void nh_parts_remove(void);
+
 /** All of the above for a small file: text[0..size) becomes the file PATH, or PATH stays as it was. */
 int nh_file_write(const char *path, const char *text, size_t size);
 

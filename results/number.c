@@ -2,6 +2,8 @@
 /** The C library's conversions, called under the "C" locale whatever the program's is. */
 #include "results/number.h"
 
+#include "harness/core/err.h"
+
 #include <errno.h>
 #include <float.h>
 #include <inttypes.h>
@@ -18,7 +20,7 @@ static void make_locale(void)
 {
     c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
     if (!c_locale)
-        abort(); /* "C" is built in */
+        nh_no_memory(); /* "C" is built in */
 }
 
 static locale_t locale_c(void)

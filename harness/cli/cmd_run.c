@@ -136,7 +136,7 @@ static void run_once(struct nh_run *run)
         size_t n = (size_t)m->graph->rows * (size_t)c->width;
         double *u = malloc(n * sizeof *u);
         if (!u)
-            abort(); /* beside an arena a thousand times as large */
+            nh_no_memory(); /* beside an arena a thousand times as large */
         nh_model_cotangent(m, c->seed, u);
         m->core->backward(m->exec, 1, u); /* unit variance needs no scale, and times 65536 it would leave fp16 */
         free(u);

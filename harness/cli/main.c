@@ -8,11 +8,14 @@
 #include "harness/cli/study.h"
 #include "harness/core/err.h"
 #include "harness/core/fmt.h"
+#include "results/file.h"
 #include "results/text.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <gsl/gsl_errno.h>
+#include <jansson.h>
+#include <obstack.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -135,10 +138,30 @@ static void occupy_standard_streams(void)
             (void)!open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY); /* takes the lowest, fd; its use is an error */
 }
 
+static void end_without_memory(void)
+{
+    nh_parts_remove();
+    nh_text_line(stderr, "harness: %s", nh_error());
+}
+
+static void *json_memory(size_t size)
+{
+    return nh_have(malloc(size));
+}
+
+/* The libraries that cannot, or do not always, tell that memory has run out end the program; those that return NULL are asked. */
+static void prepare_for_no_memory(void)
+{
+    nh_on_no_memory(end_without_memory);
+    obstack_alloc_failed_handler = nh_no_memory;
+    json_set_alloc_funcs(json_memory, free);
+    gsl_set_error_handler_off();
+}
+
 int main(int argc, char **argv)
 {
     occupy_standard_streams();
-    gsl_set_error_handler_off();
+    prepare_for_no_memory();
     int status = nh_fmt_self_check();
     if (!status)
         status = dispatch(argc > 0 ? argc - 1 : 0, argv + 1);

@@ -314,7 +314,7 @@ struct nh_piece *nh_options_pieces(const struct nh_options *o, const struct nh_p
         return pieces;
     pieces = malloc(sizeof *pieces);
     if (!pieces)
-        abort();
+        nh_no_memory();
     const size_t rows = (size_t)param->rows, cols = (size_t)param->cols;
     *pieces = (struct nh_piece){.n = rows * cols, .rows = rows > 1 ? rows : 0, .cols = cols};
     snprintf(pieces->name, sizeof pieces->name, "%s", param->name);

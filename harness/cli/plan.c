@@ -44,7 +44,7 @@ static double product_rate(void)
     float *a = calloc(3 * N * N, sizeof *a);
     double best = (double)INFINITY;
     if (!a)
-        abort();
+        nh_no_memory();
     for (int i = 0; i < TRIALS; i++) {
         double start = nh_seconds();
         cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, N, N, N, 1, a, N, a + N * N, N, 0, a + 2 * N * N, N);

@@ -43,7 +43,7 @@ char *nh_run_path(const struct nh_run *run, const char *name)
 {
     char *path;
     if (asprintf(&path, "%s/%s", run->dir, name) < 0)
-        abort();
+        nh_no_memory();
     return path;
 }
 

@@ -115,17 +115,16 @@ static void print_headroom(const struct nh_run *run)
 static void print_sites(const struct nh_run *run)
 {
     const struct nh_graph *g = run->model.graph;
-    struct nh_site_line *lines = calloc((size_t)g->n_sites + 1, sizeof *lines);
+    struct nh_site_line *lines = nh_have(calloc((size_t)g->n_sites + 1, sizeof *lines));
     size_t n = 0;
-    for (int s = 0; s < g->n_sites && lines; s++) {
+    for (int s = 0; s < g->n_sites; s++) {
         const struct nh_counts *c = &run->counts[s * NH_DIRECTIONS + NH_FWD];
         if (!c->total)
             continue;
         lines[n] = (struct nh_site_line){.layer = g->sites[s].layer, .overflow = c->overflow, .max_abs = nh_wide_max(run, s)};
         lines[n++].site = nh_site_names[g->sites[s].name];
     }
-    if (lines)
-        nh_headroom_print(stdout, lines, n);
+    nh_headroom_print(stdout, lines, n);
     free(lines);
 }
 

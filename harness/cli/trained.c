@@ -47,7 +47,7 @@ int nh_trained_open(struct nh_run *run, const char *dir)
     run->dir = strdup(dir);
     FILE *rows = open_memstream(&record, &size);
     if (!run->dir || !rows)
-        abort();
+        nh_no_memory();
     char *path = nh_run_path(run, "config.csv");
     int status = nh_run_file_size(run, NH_CHECKPOINT) < 0
                      ? nh_fail(NH_FAILED, "%s has no " NH_CHECKPOINT "; train with --checkpoint-every N", dir)
@@ -56,7 +56,7 @@ int nh_trained_open(struct nh_run *run, const char *dir)
         status = read_rows(run, r, rows);
     nh_reader_close(r);
     if (fclose(rows)) /* puts a NUL behind the rows */
-        abort();
+        nh_no_memory();
     if (status)
         free(record);
     else

@@ -143,7 +143,7 @@ static void step(struct nh_builder *b, const nh_val *before, int first_rec, cons
     struct nh_graph *g = b->g;
     struct nh_step *more = realloc(g->steps, ((size_t)g->n_steps + 1) * sizeof *more);
     if (!more)
-        abort();
+        nh_no_memory();
     g->steps = more;
     struct nh_step *s = &g->steps[g->n_steps++];
     /* a block has no one output of a branch, and no one addition where it adds more than once to a stream */

@@ -69,7 +69,7 @@ static double *vector(size_t n, gsl_rng *rng)
 {
     double *v = calloc(n + 1, sizeof *v);
     if (!v)
-        abort();
+        nh_no_memory();
     for (size_t i = 0; rng && i < n; i++)
         v[i] = gsl_ran_gaussian_ziggurat(rng, 1);
     return v;

@@ -16,7 +16,7 @@ static double *numbers(size_t n)
 {
     double *p = calloc(n, sizeof *p);
     if (!p)
-        abort(); /* some vectors of the stream's size, beside an arena a thousand times as large */
+        nh_no_memory(); /* some vectors of the stream's size, beside an arena a thousand times as large */
     return p;
 }
 
@@ -26,7 +26,7 @@ static int make_model(struct nh_model *m, struct nh_config *c, bool gradients)
     const int n = c->batch * c->seq;
     int *tokens = malloc((size_t)n * sizeof *tokens);
     if (!tokens)
-        abort();
+        nh_no_memory();
     for (int i = 0; i < n; i++)
         tokens[i] = i;
     c->threads = 1, c->vocab = n;
@@ -133,7 +133,7 @@ int nh_check_gradient(const struct nh_config *config, int seeds, struct nh_gradi
     double *x = numbers((size_t)seeds);
     int status = NH_OK;
     if (!b)
-        abort();
+        nh_no_memory();
 #pragma omp parallel for schedule(dynamic) num_threads(config->threads)
     for (int i = 0; i < seeds; i++) {
         const int one = run_backward(config, (uint64_t)i, &b[i]);

@@ -16,4 +16,20 @@ int nh_fail(enum nh_status status, const char *format, ...) __attribute__((forma
 /** The last sentence of this thread; never NULL. */
 const char *nh_error(void);
 
+/** Ends the program for want of memory, where no status can be returned. Any thread may call it, inside a parallel region too.
+ *  The sentence is nh_error(); what `end` of nh_on_no_memory does comes first, then exit code 1. */
+_Noreturn void nh_no_memory(void);
+
+/** What nh_no_memory calls: prints nh_error(), removes what is half done. It allocates nothing, and may run in any thread while
+ *  others are still at work. Without it nh_no_memory prints the sentence alone. */
+void nh_on_no_memory(void (*end)(void));
+
+/** p, or nh_no_memory() where it is NULL. */
+static inline void *nh_have(void *p)
+{
+    if (!p)
+        nh_no_memory();
+    return p;
+}
+
 #endif

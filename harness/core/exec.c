@@ -41,7 +41,7 @@ static size_t place_pass(const struct nh_graph *g, int first, int end, const nh_
     int *from = malloc(2 * ((size_t)n + 1) * sizeof *from), *to = from + n;
     size_t *size = malloc(((size_t)n + 1) * sizeof *size);
     if (!from || !size)
-        abort();
+        nh_no_memory();
     for (int v = 0; v < n; v++)
         from[v] = to[v] = -1, size[v] = base_size(g, v), at[v] = SIZE_MAX;
     for (int r = first; r < end; r++) {
@@ -65,7 +65,7 @@ static size_t place_pass(const struct nh_graph *g, int first, int end, const nh_
             at[v] = kept, kept += (size[v] + 15) / 16 * 16, from[v] = -1;
     size_t *offset = malloc(((size_t)n + 1) * sizeof *offset);
     if (!offset)
-        abort();
+        nh_no_memory();
     size_t peak = nh_plan(n, from, to, size, offset);
     for (int v = 0; v < n; v++)
         if (from[v] >= 0)
@@ -97,7 +97,7 @@ static struct lane *make_lanes(const struct nh_exec *x, int n)
         lanes[i].buf = NH_T(nh_take)(x->lane_size, sizeof(real));
         lanes[i].flags = malloc(x->lane_flags);
         if (!lanes[i].buf || !lanes[i].flags)
-            abort();
+            nh_no_memory();
     }
     return lanes;
 }
@@ -119,7 +119,7 @@ static size_t memory(const struct nh_graph *g, int threads, bool gradients)
     if (gradients) {
         size_t *at = malloc(((size_t)g->n_values + 1) * sizeof *at);
         if (!at)
-            abort();
+            nh_no_memory();
         numbers += g->n_weights + NH_T(nh_weights_memory)(g) + place_pass(g, 0, g->n_recs, NULL, 0, true, at);
         free(at);
     }
@@ -130,7 +130,7 @@ static size_t pass_memory(const struct nh_graph *g, int first, int end, int n)
 {
     size_t lane, flags, *at = malloc(((size_t)g->n_values + 1) * sizeof *at);
     if (!at)
-        abort();
+        nh_no_memory();
     lane_need(g, &lane, &flags);
     size_t numbers = place_pass(g, first, end, NULL, 0, false, at);
     free(at);
@@ -606,7 +606,7 @@ static void find_token_cos(const struct nh_exec *x, nh_val v, struct nh_moments 
     size_t cols = (size_t)value_of(x, v)->cols;
     double *direction = calloc(cols, sizeof *direction), cosines = 0, pairs = 0, tokens = 0; /* tokens: of the sequence, not zero */
     if (!direction)
-        abort();
+        nh_no_memory();
     for (int r = 0; r < g->rows; r++) {
         const real *p = row_ptr(x, v, r);
         double sq = 0, scale = power_below(largest_of(p, cols));

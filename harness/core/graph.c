@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 #include "harness/core/graph.h"
 
+#include "harness/core/err.h"
+
 #include <assert.h>
 #include <math.h>
 #include <stdlib.h>
@@ -13,7 +15,7 @@ static void *grow(void *array, int n, size_t size)
         return array; /* room up to the next power of two is there */
     void *more = realloc(array, (n ? 2 * (size_t)n : 1) * size);
     if (!more)
-        abort();
+        nh_no_memory();
     return more;
 }
 
@@ -44,7 +46,7 @@ struct nh_graph *nh_graph_new(const struct nh_config *config, int batch, int seq
 {
     struct nh_graph *g = calloc(1, sizeof *g);
     if (!g)
-        abort();
+        nh_no_memory();
     g->batch = batch, g->seq = seq, g->rows = batch * seq, g->vocab = vocab;
     g->row_block = row_block(g->rows);
     g->eps = config->eps;
@@ -151,7 +153,7 @@ void nh_graph_close(struct nh_graph *g)
     }
     bool *used = calloc((size_t)g->n_params + 1, sizeof *used);
     if (!used)
-        abort();
+        nh_no_memory();
     for (int r = 0; r < g->n_recs; r++) {
         struct nh_rec *rec = &g->recs[r];
         for (int i = 0; i < 2; i++) {
@@ -218,14 +220,14 @@ size_t nh_plan(int n, const int *from, const int *to, const size_t *size, size_t
     struct span *live = malloc(((size_t)n + 1) * sizeof *live);
     int *order = malloc(((size_t)n + 1) * sizeof *order), n_live = 0, last = 0;
     if (!live || !order)
-        abort();
+        nh_no_memory();
     for (int i = 0; i < n; i++)
         if (from[i] > last)
             last = from[i];
     /* counting sort by start: order[] lists the values, first those that start early */
     int *head = calloc((size_t)last + 2, sizeof *head), m = 0;
     if (!head)
-        abort();
+        nh_no_memory();
     for (int i = 0; i < n; i++)
         if (from[i] >= 0)
             head[from[i] + 1]++, m++;

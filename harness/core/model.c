@@ -82,7 +82,7 @@ static int set_weights(struct nh_model *m, const struct nh_config *config, const
         const struct nh_param *p = &g->params[i];
         double *w = malloc(param_size(p) * sizeof *w);
         if (!w)
-            abort(); /* the same size has just been had in the arena */
+            nh_no_memory(); /* the same size has just been had in the arena */
         if (source)
             source->read(source->arg, p, 0, param_size(p), 64, w);
         else

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 /** The one place where values are rounded and counted, and the ways the operations reach it. */
+#include "harness/core/err.h"
 #include "harness/core/exec.h"
 
 #include <assert.h>
@@ -122,8 +123,8 @@ static void add_contribution(const struct unit *u, struct store *s, real *sum, s
     real *put = s->p, *copy = NULL;
     size_t cols = s->cols;
     if (broken) { /* rare: only now does the contribution have to be looked at again */
-        copy = malloc(s->rows * cols * sizeof *copy);
-        for (size_t i = 0; copy && i < s->rows; i++)
+        copy = nh_have(malloc(s->rows * cols * sizeof *copy));
+        for (size_t i = 0; i < s->rows; i++)
             memcpy(copy + i * cols, put + i * s->ld, cols * sizeof *copy);
     }
     u->lane->addends = (struct addends){sum, copy, sum_ld, cols, s->row0, s->col0};

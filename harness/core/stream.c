@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 /** One forward pass over a model that need not fit in memory: values are placed by their lives, weights are those of one operation
  *  at a time. The same operations on the same numbers, so the same bits as a pass over a model that is there as a whole. */
+#include "harness/core/err.h"
 #include "harness/core/exec.h"
 
 #include <assert.h>
@@ -16,7 +17,7 @@ size_t NH_T(nh_stream_place)(const struct nh_graph *g, size_t *at)
     size_t n = (size_t)g->n_values, *size = calloc(n + 1, sizeof *size), *place = at ? at : calloc(n + 1, sizeof *place);
     int *from = malloc(2 * (n + 1) * sizeof *from), *to = from + n + 1;
     if (!size || !place || !from)
-        abort(); /* a few kilobytes */
+        nh_no_memory(); /* a few kilobytes */
     for (int v = 0; v < g->n_values; v++) {
         from[v] = to[v] = -1;
         size[v] = g->values[v].base == v ? (size_t)g->rows * (size_t)g->values[v].cols : 0;
@@ -91,7 +92,7 @@ static void load_table(struct nh_exec *x, const struct nh_weight_source *source,
     int *ids = malloc((size_t)g->rows * sizeof *ids);
     real *piece = NH_T(nh_take)((size_t)step * cols, sizeof *piece);
     if (!ids || !piece)
-        abort(); /* some megabytes */
+        nh_no_memory(); /* some megabytes */
     memcpy(ids, x->tokens, (size_t)g->rows * sizeof *ids);
     qsort(ids, (size_t)g->rows, sizeof *ids, by_id);
     for (int i = 0; i < g->rows; i++)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 /** Weights between the steps: master weights, what the optimizer keeps, and the cast to what the products read. Every number has
  *  one place in a fixed block, so that nothing depends on the thread count. */
+#include "harness/core/err.h"
 #include "harness/core/exec.h"
 
 #include <assert.h>
@@ -185,7 +186,7 @@ void NH_T(nh_load_param)(struct nh_exec *x, const struct nh_weight_source *sourc
         if (wide) { /* doubles are rounded to the master's format at once */
             double *w = malloc(size * sizeof *w);
             if (!w)
-                abort(); /* half a megabyte */
+                nh_no_memory(); /* half a megabyte */
             source->read(source->arg, p, first + at, size, 64, w);
             to_masters(x, w, size, to + at, &lost);
             free(w);
@@ -243,7 +244,7 @@ static struct part *parts_of(const struct nh_graph *g, int *count)
         n += (param_size(&g->params[p]) + SIZE - 1) / SIZE;
     struct part *parts = malloc((n + 1) * sizeof *parts);
     if (!parts)
-        abort(); /* some hundred bytes */
+        nh_no_memory(); /* some hundred bytes */
     *count = 0;
     for (int p = 0; p < g->n_params; p++) {
         size_t size = g->params[p].frozen ? 0 : param_size(&g->params[p]);
@@ -259,7 +260,7 @@ double NH_T(nh_weight_grad_sum_sq)(const struct nh_exec *x)
     struct part *parts = parts_of(x->g, &n);
     double *sums = malloc(((size_t)n + 1) * sizeof *sums), sum = 0;
     if (!sums)
-        abort();
+        nh_no_memory();
 #pragma omp parallel for schedule(static) num_threads(x->threads)
     for (int i = 0; i < n; i++) {
         const real *g = gradient(x, parts[i].param) + parts[i].first;
@@ -397,7 +398,7 @@ static uint64_t muon(struct nh_exec *x, int param, int row0, int rows, const str
     real *m = x->moments[0] + p->offset + first;
     real *room = malloc((3 * n + 2 * (size_t)small * (size_t)small) * sizeof *room), *step = room + n;
     if (!room)
-        abort(); /* a small part of what the model has just been given */
+        nh_no_memory(); /* a small part of what the model has just been given */
     real mu = (real)u->momentum, factor = (real)u->factor;
     for (size_t i = 0; i < n; i++)
         m[i] = mu * m[i] + factor * g[i];

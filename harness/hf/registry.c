@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 #include "harness/hf/arch.h"
 
+#include "harness/core/err.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,7 +84,7 @@ static struct nh_piece *pieces_of(const struct nh_arch_tensor *t, const struct n
         share(config, t->slice, &begin, &end, &of);
         struct nh_piece *more = realloc(pieces, (*n + experts) * sizeof *more);
         if (!more)
-            abort(); /* some hundred bytes a tensor */
+            nh_no_memory(); /* some hundred bytes a tensor */
         pieces = more;
         for (size_t e = 0; e < experts; e++) {
             struct nh_piece *p = &pieces[(*n)++];
