@@ -2,10 +2,13 @@
 /** harness completion: a completion script for bash. What can be completed is written into it from the tables. */
 #include "harness/cli/cli.h"
 #include "harness/cli/names.h"
+#include "harness/cli/op.h"
 #include "harness/cli/options.h"
+#include "harness/cli/study.h"
 #include "harness/cli/value.h"
 #include "harness/core/err.h"
 #include "harness/data/data.h"
+#include "harness/hf/arch.h"
 #include "layouts/layout.h"
 
 #include <ctype.h>
@@ -40,9 +43,23 @@ static void switch_name(void *arg, const struct nh_option *o, const char *left, 
         option_name(arg, o, left, text);
 }
 
-/* The words that open the lines of a command's help: options as in "  --by NAME  text" or "  --csv, --json  text",
- * those of them without a value, or topics as in "  layouts  text". */
-enum opening { OPTIONS, SWITCHES, TOPICS };
+/* The words that open the lines of a command's help: options as in "  --by NAME  text" or "  --csv, --json  text", those of
+ * them without a value, those whose value is a FILE or a DIR, or topics as in "  layouts  text". */
+enum opening { OPTIONS, SWITCHES, FILES, FOLDERS, TOPICS };
+
+static bool is_opened(enum opening which, const char *end)
+{
+    switch (which) {
+    case SWITCHES:
+        return (*end != ' ' && *end != '=') || !isupper((unsigned char)end[1]);
+    case FILES:
+        return strncmp(end, " FILE ", strlen(" FILE ")) == 0;
+    case FOLDERS:
+        return strncmp(end, " DIR ", strlen(" DIR ")) == 0;
+    default:
+        return true;
+    }
+}
 
 static void openings(const char *help, enum opening which)
 {
@@ -54,11 +71,25 @@ static void openings(const char *help, enum opening which)
             printf(" %.*s", (int)strcspn(word, " \n"), word);
         while (which != TOPICS && strncmp(word, "--", 2) == 0) {
             const char *end = word + strcspn(word, " ,=[\n");
-            if (which == OPTIONS || (*end != ' ' && *end != '=') || !isupper((unsigned char)end[1]))
+            if (is_opened(which, end))
                 printf(" %.*s", (int)(end - word), word);
             word = strncmp(end, ", ", 2) == 0 ? end + 2 : "";
         }
     }
+}
+
+static void commands(void)
+{
+    for (const struct nh_command *c = nh_commands; c->name; c++)
+        printf(" %s", c->name);
+}
+
+static void studies(void)
+{
+    const char *cells[2];
+    char room[1024];
+    for (size_t i = 0; nh_study_row(NH_STUDIES, i, cells, room, sizeof room); i++)
+        printf(" %s", cells[0]);
 }
 
 /* What may follow a command, from "[LAYOUT|all]". */
@@ -71,6 +102,13 @@ static void arguments(const struct nh_command *c, const char *help)
             names(&nh_layout_names);
         else if (strcmp(word, "TOPIC") == 0)
             openings(help, TOPICS);
+        else if (strcmp(word, "COMMAND") == 0)
+            commands();
+        else if (strcmp(word, "NAME") == 0 && c->run == nh_cmd_study)
+            studies();
+        else if (strcmp(word, "NAME") == 0)
+            for (size_t i = 0; i < nh_operation_count; i++)
+                printf(" %s", nh_operations[i].name);
         else if (islower((unsigned char)*word))
             printf(" %s", word);
     }
@@ -89,9 +127,13 @@ static int command(const struct nh_command *c)
         openings(help, OPTIONS);
     printf("' switches+='");
     runs ? nh_options_tell(switch_name, NULL) : openings(help, SWITCHES);
+    printf("' files='");
+    openings(help, FILES);
+    printf("' folders='");
+    openings(help, FOLDERS);
     printf("' words+='");
     arguments(c, help);
-    printf("'%s ;;\n", strstr(c->arguments, "DIR") || strstr(c->arguments, "FILE") ? " paths=-f" : "");
+    printf("'%s ;;\n", strstr(c->arguments, "DIR") ? " paths=-f" : "");
     free(help);
     return NH_OK;
 }
@@ -138,12 +180,43 @@ static void option(void *arg, const struct nh_option *o, const char *left, const
     puts(" ;;");
 }
 
+static void recorded(void *arg, const struct nh_option *o, const char *left, const char *text)
+{
+    (void)arg, (void)left, (void)text;
+    if (!o->elsewhere && o->kind != &nh_value_knob)
+        printf(" %s", o->name);
+}
+
+/* What runs are told apart by: options in config.csv, knobs as set.NAME, among them the key columns. */
+static void groups(void)
+{
+    printf("    --by) words='");
+    nh_options_tell(recorded, NULL);
+    for (size_t i = 0; nh_layouts[i]; i++)
+        for (const struct nh_knob *k = nh_layouts[i]->knobs; k && k->name; k++)
+            printf(" set.%s", k->name);
+    puts("' ;;");
+}
+
+/* Architectures that have the layout. */
+static void archs_of(const struct nh_layout *layout)
+{
+    for (size_t i = 0; nh_archs[i]; i++)
+        for (const struct nh_setting *s = nh_archs[i]->fixed; s->option; s++)
+            if (strcmp(s->option, "layout") == 0 && strcmp(s->value, layout->name) == 0) {
+                printf(" | --arch=%s", nh_archs[i]->name);
+                for (const char *const *alias = nh_archs[i]->aliases; alias && *alias; alias++)
+                    printf(" | --arch=%s", *alias);
+            }
+}
+
 static void knobs(const struct nh_layout *layout)
 {
     if (!layout->knobs || !layout->knobs[0].name)
         return;
     printf("    %s", layout->name);
     words(layout->aliases, " | ");
+    archs_of(layout);
     printf(") words='");
     for (const struct nh_knob *k = layout->knobs; k->name; k++)
         if (k->words)
@@ -160,8 +233,8 @@ static const char of_command[] =
     "# bash completion for harness, written by 'harness completion'\n"
     "# shellcheck shell=bash disable=SC2034\n"
     "\n"
-    "# These set variables of _harness: options, those of them without a value (switches), words to choose from, and\n"
-    "# paths, the way compgen finds files, where they are looked for.\n"
+    "# These set variables of _harness: options, those of them without a value (switches), those whose value is a file or a\n"
+    "# folder, words to choose from, and paths, the way compgen finds files, where they are looked for.\n"
     "_harness_command() {\n"
     "    case $1 in\n";
 
@@ -174,13 +247,15 @@ static const char of_option[] = "    esac\n"
 static const char of_layout[] = "    esac\n"
                                 "}\n"
                                 "\n"
-                                "# NAME=VALUE where a layout is given.\n"
+                                "# NAME=VALUE where a layout is given, or an architecture that has one.\n"
                                 "_harness_knobs() {\n"
                                 "    local layout='' i\n"
                                 "    for ((i = 0; i < ${#line[@]}; i++)); do\n"
                                 "        case ${line[i]} in\n"
                                 "        --layout) layout=${line[i + 1]-} ;;\n"
                                 "        --layout=*) layout=${line[i]#*=} ;;\n"
+                                "        --arch) layout=--arch=${line[i + 1]-} ;;\n"
+                                "        --arch=*) layout=${line[i]} ;;\n"
                                 "        esac\n"
                                 "    done\n"
                                 "    case $layout in\n";
@@ -223,7 +298,7 @@ static const char the_rest[] =
     "    fi\n"
     "\n"
     "    # The value is what is completed; the head stands before it in the same word.\n"
-    "    local options='--help --version' switches='--help --version' words='' paths='' head='' value=$cur option=''\n"
+    "    local options='--help --version' switches='--help --version' files='' folders='' words='' paths='' head='' value=$cur option=''\n"
     "    _harness_command \"$command\"\n"
     "    if [[ $cur == --*=* ]]; then\n"
     "        option=${cur%%=*} head=$option= value=${cur#*=}\n"
@@ -232,9 +307,10 @@ static const char the_rest[] =
     "    fi\n"
     "    if [[ $option ]]; then\n"
     "        words='' paths=''\n"
-    "        # Options of other commands have names of run's where they take the same values; theirs may be files.\n"
-    "        _harness_option \"$option\"\n"
-    "        [[ $command == run || ! $paths ]] || paths=-f\n"
+    "        # Options of other commands have names of run's where they take the same values.\n"
+    "        case \" $files \" in *\" $option \"*) paths=-f ;; esac\n"
+    "        case \" $folders \" in *\" $option \"*) paths=-d ;; esac\n"
+    "        [[ $paths ]] || _harness_option \"$option\"\n"
     "    elif [[ $cur == -* ]]; then\n"
     "        words=$options paths=''\n"
     "    elif ((last == 0)); then\n"
@@ -259,21 +335,32 @@ static const char the_rest[] =
     "    return 0\n"
     "}\n"
     "\n"
-    "complete -F _harness harness\n";
+    "# run.sh of this program, not every script of that name.\n"
+    "_harness_run_sh() {\n"
+    "    if [[ -d ${COMP_WORDS[0]%run.sh}layouts ]]; then\n"
+    "        _harness\n"
+    "    else\n"
+    "        mapfile -t COMPREPLY < <(compgen -f -- \"${COMP_WORDS[COMP_CWORD]}\")\n"
+    "        compopt -o filenames 2>/dev/null || :\n"
+    "    fi\n"
+    "}\n"
+    "\n"
+    "complete -F _harness harness\n"
+    "complete -F _harness_run_sh run.sh\n";
 
 int nh_cmd_completion(int argc, char **argv)
 {
     if (argc > 0)
         return nh_fail(NH_USAGE, "'%.60s' is too much; it is 'harness completion' alone", argv[0]);
     printf("%s    '') words='", of_command);
-    for (const struct nh_command *c = nh_commands; c->name; c++)
-        printf(" %s", c->name);
+    commands();
     puts("' ;;");
     int status = NH_OK;
     for (const struct nh_command *c = nh_commands; c->name && !status; c++)
         status = command(c);
     fputs(of_option, stdout);
     nh_options_tell(option, NULL);
+    groups();
     fputs(of_layout, stdout);
     for (size_t i = 0; nh_layouts[i]; i++)
         knobs(nh_layouts[i]);

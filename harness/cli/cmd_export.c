@@ -229,7 +229,7 @@ static int check_folder(const char *dir, bool force)
 
 void nh_export_help(FILE *file)
 {
-    fputs("  --run FOLDER  the model that a run has trained, from its config.csv and checkpoint.safetensors\n"
+    fputs("  --run DIR     the model that a run has trained, from its config.csv and checkpoint.safetensors\n"
           "                (train with --checkpoint-every N); beside it --force alone\n\n"
           "Without --run the options are those of run, but --steps, and the model is the one that it starts from.\n"
           "--force replaces what is in DIR.\n",
@@ -241,7 +241,7 @@ static int take_run(int argc, char **argv, const char **folder, bool *force)
 {
     const char *other = NULL, *value;
     for (int i = 0; i < argc; i++) {
-        const int taken = nh_take_value(argc, argv, &i, "--run", "FOLDER", &value);
+        const int taken = nh_take_value(argc, argv, &i, "--run", "DIR", &value);
         if (taken < 0)
             return taken;
         if (taken && *folder)
@@ -261,7 +261,7 @@ static int open_start(struct nh_run *run, int argc, char **argv)
     static const char *const idle[] = {"dump", "out", "dry-run", "probes", NULL};
     int status = nh_options_parse(&run->options, argc, argv);
     if (!status && run->options.config.train.steps)
-        status = nh_fail(NH_USAGE, "export writes the model at its start; leave out --steps, or train first and give --run FOLDER");
+        status = nh_fail(NH_USAGE, "export writes the model at its start; leave out --steps, or train first and give --run DIR");
     for (const char *const *w = idle; !status && *w; w++)
         if (nh_options_given(&run->options, *w))
             status = nh_fail(NH_USAGE, "--%s has no effect on export, which runs no model; leave it out", *w);

@@ -223,6 +223,7 @@ void nh_list_help(FILE *file)
 static int unknown_topic(const char *wrong)
 {
     struct nh_near near = nh_near_start(wrong, "");
+    nh_near_synonym(&near, "topic");
     const char *names[N_TOPICS + 1] = {NULL};
     for (size_t i = 0; i < N_TOPICS; i++) {
         names[i] = topics[i].name;

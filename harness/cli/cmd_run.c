@@ -2,6 +2,7 @@
 /** harness run: initialise a model, feed it a batch or train it, probes, results. */
 #include "harness/cli/cli.h"
 #include "harness/cli/run.h"
+#include "harness/cli/terminal.h"
 #include "harness/core/err.h"
 #include "harness/core/threads.h"
 #include "results/text.h"
@@ -12,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 const char *const nh_run_status_names[] = {"ok", "overflowed", "diverged", "interrupted"};
 
@@ -25,8 +25,8 @@ double nh_seconds(void)
 
 void nh_stage(const char *what)
 {
-    if (isatty(STDERR_FILENO))
-        fprintf(stderr, "\r\033[K%s%s", what, *what ? " ..." : "");
+    if (nh_terminal())
+        fprintf(stderr, NH_LINE_START "%s%s", what, *what ? " ..." : "");
 }
 
 int nh_run_open(struct nh_run *run)

@@ -22,6 +22,8 @@
 #include <string.h>
 #include <unistd.h>
 
+static int help_command(int argc, char **argv);
+
 const struct nh_command nh_commands[] = {
     {"run", nh_cmd_run, "[OPTIONS]", "initialise a model, run it on one batch, probe it, write the results",
      nh_options_help},
@@ -35,6 +37,7 @@ const struct nh_command nh_commands[] = {
     {"op", nh_cmd_op, "NAME --in FILE ...", "one operation on the tensors of a file, with its counters", nh_op_help},
     {"manual", nh_cmd_manual, "", "this help as a manual page: man -l <(harness manual)", NULL},
     {"completion", nh_cmd_completion, "", "completion for bash: source <(harness completion)", NULL},
+    {"help", help_command, "[COMMAND]", "this help, or that of a command", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -100,6 +103,7 @@ static bool has_word(int argc, char **argv, const char *word, const char *other)
 static int find_command(const struct nh_command **command, const char *name)
 {
     struct nh_near near = nh_near_start(name, "");
+    nh_near_synonym(&near, "command");
     for (const struct nh_command *c = nh_commands; c->name; c++) {
         nh_near_try(&near, c->name);
         if (strcmp(c->name, name) == 0) {
@@ -110,6 +114,17 @@ static int find_command(const struct nh_command **command, const char *name)
     char hint[NH_NEAR_SIZE];
     return nh_fail(NH_USAGE, "there is no command '%.60s'%s ('harness --help' shows all)", name,
                    nh_near_text(&near, hint));
+}
+
+static int help_command(int argc, char **argv)
+{
+    const struct nh_command *command = NULL;
+    if (argc > 1)
+        return nh_fail(NH_USAGE, "help takes one command, such as 'harness help list'");
+    const int status = argc ? find_command(&command, argv[0]) : NH_OK;
+    if (!status)
+        command ? command_help(command) : help();
+    return status;
 }
 
 static int dispatch(int argc, char **argv)

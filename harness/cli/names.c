@@ -71,6 +71,7 @@ const struct nh_names nh_arch_names = {"model", "models", arch_name, arch_aliase
 int nh_names_find(const struct nh_names *names, const char *text, size_t *index)
 {
     struct nh_near near = nh_near_start(text, "");
+    nh_near_synonym(&near, names->thing);
     for (size_t i = 0; names->name(i); i++) {
         const char *alone[] = {NULL};
         const char *const *alias = names->aliases(i) ? names->aliases(i) : alone;

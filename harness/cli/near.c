@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 #include "harness/cli/near.h"
 
+#include "harness/cli/synonyms.h"
+
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -38,6 +40,11 @@ struct nh_near nh_near_start(const char *wrong, const char *prefix)
     return (struct nh_near){.wrong = wrong, .prefix = prefix};
 }
 
+void nh_near_synonym(struct nh_near *near, const char *of)
+{
+    near->synonym = nh_synonym(of, near->wrong);
+}
+
 void nh_near_try(struct nh_near *near, const char *name)
 {
     const size_t length = strlen(near->wrong);
@@ -68,7 +75,9 @@ const char *nh_near_text(const struct nh_near *near, char text[NH_NEAR_SIZE])
     static const char *const before[NH_NEAR_MAX][NH_NEAR_MAX] = {{""}, {"", " or "}, {"", ", ", " or "}};
     text[0] = '\0';
     size_t n = 0;
-    for (size_t i = 0; i < near->count; i++)
+    if (near->synonym)
+        snprintf(text, NH_NEAR_SIZE, "; did you mean %s?", near->synonym);
+    for (size_t i = 0; !near->synonym && i < near->count; i++)
         n += (size_t)snprintf(text + n, NH_NEAR_SIZE - n, "%s%s%s%s%s", i ? "" : "; did you mean ",
                               before[near->count - 1][i], near->prefix, near->names[i], i + 1 < near->count ? "" : "?");
     return text; /* three names of at most 64 bytes each fit */

@@ -75,6 +75,7 @@ static int unknown(const char *name, size_t length)
     char wrong[80];
     snprintf(wrong, sizeof wrong, "%.*s", length < sizeof wrong ? (int)length : (int)sizeof wrong - 1, name);
     struct nh_near near = nh_near_start(wrong, "--");
+    nh_near_synonym(&near, "option");
     for (int i = 0; i < nh_option_count; i++)
         nh_near_try(&near, nh_option_table[i].name);
     char hint[NH_NEAR_SIZE];
@@ -136,6 +137,41 @@ static int check_free(const struct nh_options *o, const struct nh_option *option
     return nh_fail(NH_USAGE, "--%s is what the checkpoint says; leave it out", option->name);
 }
 
+/* True where "A,B" or "A..B" is more than one value of an option that takes one, and no list. */
+static bool is_several(const struct nh_option *option, const char *text, const struct nh_config *c)
+{
+    struct nh_config trial = *c;
+    size_t n = 0;
+    if (option->kind == &nh_value_branches || option->kind == &nh_value_probes)
+        return false;
+    for (const char *at = text; *at; n++) {
+        const size_t length = strcspn(at, ","), dots = (size_t)(strstr(at, "..") ? strstr(at, "..") - at : 0);
+        const bool range = dots > 0 && dots < length;
+        char part[2][64];
+        if (length == 0 || length >= sizeof part[0])
+            return false;
+        snprintf(part[0], sizeof part[0], "%.*s", (int)(range ? dots : length), at);
+        snprintf(part[1], sizeof part[1], "%.*s", range ? (int)(length - dots - 2) : 0, at + dots + 2);
+        part[1][strcspn(part[1], "+*")] = '\0'; /* a step of the range */
+        for (int k = 0; k <= range; k++)
+            if (*part[k] == '\0' || (range && part[k][strspn(part[k], "0123456789")]) || option->kind->read(option, part[k], &trial) != NH_OK)
+                return false;
+        n += range;
+        at += length + (at[length] == ',');
+    }
+    return n > 1;
+}
+
+static int read_value(struct nh_options *o, const struct nh_option *option, const char *text)
+{
+    struct nh_config trial = o->config;
+    if (option->kind->read(option, text, &trial) == NH_OK || !is_several(option, text, &o->config))
+        return option->kind->read(option, text, &o->config);
+    const bool seed = strcmp(option->name, "seed") == 0;
+    return nh_fail(NH_USAGE, "--%s takes one value, not '%.60s'; for a run of each value: harness/sweep.sh %s%s%s%.200s", option->name, text,
+                   seed ? "--seeds " : "--vary ", seed ? "" : option->name, seed ? "" : "=", text);
+}
+
 static int take(struct nh_options *o, struct sets *sets, const struct nh_option *option, const char *value)
 {
     const int status = check_free(o, option);
@@ -146,7 +182,7 @@ static int take(struct nh_options *o, struct sets *sets, const struct nh_option 
     if (o->given[option - nh_option_table] == NH_BY_USER)
         return nh_fail(NH_USAGE, "--%s is given twice; keep one", option->name);
     o->given[option - nh_option_table] = NH_BY_USER;
-    return option->kind->read(option, value, &o->config);
+    return read_value(o, option, value);
 }
 
 static int read_knobs(struct nh_config *c, const struct sets *sets)
@@ -216,7 +252,7 @@ static int read_preset(struct nh_options *o, int argc, char **argv)
         const char *value = NULL;
         status = split(argc, argv, &i, &option, &value);
         if (!status && is_preset(option))
-            status = option->kind->read(option, value, &o->config);
+            status = read_value(o, option, value);
     }
     return status ? status : use_preset(o);
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 /** The loop of training: batches, probes, validation, checkpoints, the progress bar, and how it ends. */
 #include "harness/cli/run.h"
+#include "harness/cli/terminal.h"
 #include "harness/core/err.h"
 
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 static volatile sig_atomic_t caught;
 
@@ -36,12 +36,12 @@ static void progress(const struct nh_run *run, const struct nh_train_step *s, do
     const struct nh_trainer *t = &run->trainer;
     const struct nh_config *c = &run->options.config;
     double now = nh_seconds(), rate = (t->step - first) / (now - start), left = (c->train.steps - t->step) / rate;
-    if (!isatty(STDERR_FILENO) || (now - shown < 0.1 && t->step < c->train.steps))
+    if (!nh_terminal() || (now - shown < 0.1 && t->step < c->train.steps))
         return;
     shown = now;
     enum { WIDTH = 20 };
     int done = (int)((double)WIDTH * t->step / c->train.steps);
-    fprintf(stderr, "\r\033[K[%.*s%*s] %d/%d  loss %.4g  scale %g  skipped %d  %.3g tokens/s  %d:%02d:%02d left", done,
+    fprintf(stderr, NH_LINE_START "[%.*s%*s] %d/%d  loss %.4g  scale %g  skipped %d  %.3g tokens/s  %d:%02d:%02d left", done,
             "====================", WIDTH - done, "", t->step, c->train.steps, s->loss, t->scaler.scale, t->skipped,
             rate * c->batch * c->seq * c->train.grad_accum, (int)left / 3600, (int)left / 60 % 60, (int)left % 60);
 }

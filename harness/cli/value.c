@@ -5,6 +5,7 @@
 #include "harness/cli/near.h"
 #include "harness/core/err.h"
 #include "harness/core/policy.h"
+#include "harness/data/data.h"
 #include "harness/hf/arch.h"
 #include "layouts/layout.h"
 #include "probes/probe.h"
@@ -32,9 +33,11 @@ static const void *field_of(const struct nh_option *o, const struct nh_config *c
 
 static int refuse(const struct nh_option *o, const char *text)
 {
-    char range[NH_VALUE_SIZE];
+    char range[NH_VALUE_SIZE], hint[NH_NEAR_SIZE];
     o->kind->range(o, range);
-    return nh_fail(NH_USAGE, "--%s '%.60s' must be %s%s", o->name, text, o->kind->noun, range);
+    struct nh_near near = nh_near_start(text, "");
+    nh_near_synonym(&near, o->kind->bare ? "switch" : o->name);
+    return nh_fail(NH_USAGE, "--%s '%.60s' must be %s%s%s", o->name, text, o->kind->noun, range, nh_near_text(&near, hint));
 }
 
 /* Numbers. The word of an option stands for 0, which is never in its range. */
@@ -376,10 +379,22 @@ static const char *policy_write(const struct nh_option *o, const struct nh_confi
     return c->policy->name;
 }
 
+/* What another program's name of a format is called here, behind a sentence. */
+static const char *format_hint(const char *text, char hint[NH_NEAR_SIZE])
+{
+    struct nh_near near = nh_near_start(text, "");
+    nh_near_synonym(&near, "dtype");
+    return nh_near_text(&near, hint);
+}
+
 static int format_read(const struct nh_option *o, const char *text, struct nh_config *c)
 {
     (void)o;
-    return nh_fmt_parse(&c->dtype, text);
+    if (nh_fmt_parse(&c->dtype, text) == NH_OK)
+        return NH_OK;
+    char why[512], hint[NH_NEAR_SIZE];
+    snprintf(why, sizeof why, "%s", nh_error());
+    return nh_fail(NH_USAGE, "--dtype: %s%s", why, format_hint(text, hint));
 }
 
 static const char *format_write(const struct nh_option *o, const struct nh_config *c, char text[NH_VALUE_SIZE])
@@ -460,12 +475,13 @@ static int roles_read(const struct nh_option *o, const char *text, struct nh_con
             return nh_fail(NH_USAGE, "--roles names %s twice; keep one", nh_role_names[role]);
         char format[64];
         snprintf(format, sizeof format, "%.*s", (int)(end - text - (ptrdiff_t)name - 1), text + name + 1);
+        char hint[NH_NEAR_SIZE];
         if (strcmp(format, "dtype") == 0) {
             strcpy(c->role_format[role].name, format);
         } else {
             if (nh_fmt_parse(&c->role_format[role], format) != NH_OK)
-                return nh_fail(NH_USAGE, "--roles %s='%.40s' must be dtype or a number format, such as fp32", nh_role_names[role],
-                               format);
+                return nh_fail(NH_USAGE, "--roles %s='%.40s' must be dtype or a number format, such as fp32%s", nh_role_names[role],
+                               format, format_hint(format, hint));
         }
         if (*end == '\0')
             return NH_OK;
@@ -516,8 +532,14 @@ static int data_read(const struct nh_option *o, const char *text, struct nh_conf
     snprintf(name, sizeof name, "%s", text);
     name[strcspn(name, ":")] = '\0';
     size_t i;
-    const int status = nh_names_find(&nh_data_names, name, &i);
-    return status ? status : text_read(o, text, c);
+    if (nh_names_find(&nh_data_names, name, &i) == NH_OK)
+        return text_read(o, text, c);
+    const char *source = nh_data_guess(text);
+    if (source)
+        return nh_fail(NH_USAGE, "--data '%.60s' is a file; write --data %s:%.200s", text, source, text);
+    if (strpbrk(text, "./"))
+        return nh_fail(NH_USAGE, "there is no data source and no file '%.60s'; a file is given as text:FILE or tokens:FILE", text);
+    return nh_names_find(&nh_data_names, name, &i);
 }
 
 /* Knobs of the layout. */

@@ -59,7 +59,7 @@ int nh_fmt_parse(struct nh_fmt *out, const char *name)
     int x, y;
     if (!parse_bits(name, &x, &y))
         return nh_fail(NH_USAGE,
-                       "unknown number format '%s': it must be fp16, bf16, fp32, fp64, tf32, fp8-e4m3, fp8-e5m2 "
+                       "unknown number format '%.60s': it must be fp16, bf16, fp32, fp64, tf32, fp8-e4m3, fp8-e5m2 "
                        "or eXmY with X in 2..11 and Y in 1..52, such as e4m10",
                        name);
 

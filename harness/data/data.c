@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static const uint64_t stream =
     0x6e685f64617461; /* "nh_data": sets these numbers apart from others drawn by the same seed */
@@ -90,6 +91,19 @@ int nh_data_open(struct nh_data **out, const char *text, const struct nh_data_re
     nh_data_digest_number(data, data->key);
     *out = data;
     return NH_OK;
+}
+
+const char *nh_data_guess(const char *path)
+{
+    struct stat about;
+    FILE *file = stat(path, &about) == 0 && S_ISREG(about.st_mode) ? fopen(path, "rb") : NULL;
+    if (!file)
+        return NULL;
+    char start[4096];
+    start[fread(start, 1, sizeof start - 1, file)] = '\0';
+    fclose(file);
+    const size_t blanks = strspn(start, " \t\r\n");
+    return start[blanks] && start[strspn(start, "0123456789 \t\r\n")] == '\0' ? "tokens" : "text";
 }
 
 int nh_data_batch(const struct nh_data *data, uint64_t index, int *tokens)

@@ -55,6 +55,10 @@ struct nh_data {
  *  NH_FAILED: missing, unreadable or broken files, or no memory. */
 int nh_data_open(struct nh_data **, const char *text, const struct nh_data_request *);
 
+/** The source that reads a file with this name, by what it holds: "tokens" where it begins with whole numbers alone, else "text".
+ *  NULL where it is not a regular file that can be read. */
+const char *nh_data_guess(const char *path);
+
 /** Writes batch number index, batch rows of seq ids; threads may call it at the same time. */
 int nh_data_batch(const struct nh_data *, uint64_t index, int *tokens);
 

@@ -76,6 +76,11 @@ check 'an option' offers --layout --lay
 check 'an option behind others' offers --layout --depth 4 --qk-norm --lay
 check 'options of another command' offers '--baseline --by' compare results --b
 check 'an option of export' offers '--run' export results --ru
+check 'all commands behind help' offers_listed commands help ''
+"$program" list studies | cut -d ' ' -f 1 >listed
+check 'all studies' offers_listed listed study ''
+"$program" list ops | cut -d ' ' -f 1 >listed
+check 'all operations' offers_listed listed op ''
 check 'options of a run behind export' offers '--layout' export results --lay
 check 'no options of a run behind another command' offers '--help' list --h
 
@@ -143,6 +148,8 @@ check 'knobs of an alias' offers 'sites=attn sites=both sites=ffn' --layout peri
 check 'values of a knob' offers 'attn' --layout = peri-ln --set sites = a
 check 'a knob with a number' offers 'post-fraction=' --set post --layout=mix-ln --set ''
 check 'no knobs' offers '' --layout pre --set ''
+check 'knobs of an architecture' offers 'sites=attn sites=both sites=ffn' --arch gemma2 --set ''
+check 'knobs of an architecture behind an equals sign' offers 'ffn' --arch=gemma2 --set sites = f
 
 # files
 
@@ -157,6 +164,39 @@ blank() {
 check 'a file with a blank' blank
 check 'files to compare' offers $'resources\nresults' compare res
 check 'no file for an option of compare' offers '' compare --by res
+check 'files of an operation' offers 'tokens.txt' op linear --in to
+check 'folders of a study' offers $'resources\nresults' study warmup --out res
+check 'folders of an export' offers $'resources\nresults' export x --run res
+
+# Every option that a run records is a name for --by.
+by_is_recorded() {
+    "$program" --layout mix-ln --depth 1 --width 8 --heads 2 --experts 2 --experts-active 1 --data zipf --vocab 16 --seq 4 --batch 1 \
+        --probes none --steps 1 --optimizer muon --out r 2>err >out || { cat err; return 1; }
+    cut -d , -f 2 r/config.csv | grep -vx -e option -e sample | sort >recorded
+    offered compare r --by '' | sort >got
+    comm -23 recorded got >missing
+    [ "$(wc -l <recorded)" -gt 50 ] && [ ! -s missing ] || { cat missing; return 1; }
+}
+check 'names that compare groups by' by_is_recorded
+
+# run.sh
+
+as_run_sh() {
+    COMP_WORDS=("$@")
+    COMP_CWORD=$(($# - 1))
+    COMPREPLY=()
+    _harness_run_sh
+    printf '%s\n' "${COMPREPLY[@]}" | sort
+}
+mkdir -p tree/layouts other
+run_sh() {
+    complete -p run.sh | grep -q _harness_run_sh && [ "$(as_run_sh tree/run.sh --lay)" = --layout ]
+}
+check 'run.sh takes the same' run_sh
+another_run_sh() {
+    [ "$(as_run_sh other/run.sh --lay)" = '' ] && [ "$(as_run_sh other/run.sh tok)" = tokens.txt ]
+}
+check 'a run.sh of something else gets files' another_run_sh
 
 refuses() {
     local status=0

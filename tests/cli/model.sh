@@ -639,7 +639,7 @@ def broken_runs_are_refused():
     refused(2, "leave out '--arch'", 'export', 'never', '--run', 'first', '--arch', 'llama')
     refused(2, "leave out '--threads=1'", 'export', 'never', '--threads=1', '--force', '--run', 'first')
     refused(2, '--run is given twice', 'export', 'never', '--run', 'first', '--run=first')
-    refused(2, '--run needs a value: --run FOLDER', 'export', 'never', '--run', '--force')
+    refused(2, '--run needs a value: --run DIR', 'export', 'never', '--run', '--force')
     run(*trains, '--layout', 'post', '--out', 'post')
     refused(2, 'no checkpoint can say --layout post', 'export', 'never', '--run', 'post')
     run('export', 'again.hf', '--run', 'first')

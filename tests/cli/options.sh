@@ -62,6 +62,37 @@ helps_are_narrow() {
 }
 check 'every command has help of at most 100 columns' helps_are_narrow
 
+help_command() {
+    quiet --help && cp out first && quiet help && cmp out first || return
+    local command
+    for command in run list compare help; do
+        quiet "$command" --help && cp out first && quiet help "$command" && cmp out first || return
+    done
+}
+check 'help is a command too' help_command
+
+# hints PATTERN ARGS...: exit code 2, one sentence with PATTERN.
+hints() {
+    local pattern=$1 status=0
+    shift
+    "$program" "$@" >out 2>err || status=$?
+    [ "$status" -eq 2 ] && [ ! -s out ] && [ "$(wc -l <err)" -eq 1 ] && grep -qF -- "$pattern" err || { echo "exit code $status: $(cat err)"; return 1; }
+}
+check 'help of no command' hints "no command 'lst'; did you mean list" help lst
+check 'a command of other programs' hints 'did you mean harness run --steps N?' train --lr 1
+check 'a sweep is a program of its own' hints 'did you mean harness/sweep.sh?' sweep
+check 'a topic of other programs' hints 'did you mean models?' list architectures
+check 'a format of other programs for an operation' hints 'did you mean fp16?' op cast --dtype half
+printf '5 3 1\n2 2 2\n' >ids
+printf '5 is a number\n' >text.md
+: >nothing
+mkfifo pipe
+check 'a file of numbers is given as tokens' hints 'write --data tokens:ids' --data ids
+check 'another file is given as text' hints 'write --data text:text.md' --data text.md
+check 'an empty file is given as text' hints 'write --data text:nothing' --data nothing
+check 'a file that is not there' hints "no data source and no file 'book.txt'; a file is given as text:FILE or tokens:FILE" --data book.txt
+check 'a pipe is not opened' hints "no data source 'pipe'" --data pipe
+
 help_is_whole() {
     quiet --help || return
     local text
@@ -164,6 +195,30 @@ if localedef -i de_DE -f UTF-8 "$scratch/de_DE.UTF-8" 2>said; then
     }
     check 'a decimal comma in the locale changes nothing' comma_locale
 fi
+
+# drawn TERM ARGS...: what a run of two steps writes to a terminal; TERM may be '', for none.
+drawn() {
+    TERM=$1 python3 - "$program" --depth 1 --width 8 --heads 2 --data zipf --vocab 16 --seq 4 --batch 1 --steps 2 "${@:2}" <<'EOF'
+import os, pty, sys
+if not os.environ['TERM']:
+    del os.environ['TERM']
+sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))
+EOF
+}
+dumb_terminal() {
+    drawn xterm --out xterm </dev/null >out && grep -q $'\e\[K' out || { echo 'no bar on a terminal'; return 1; }
+    local term
+    for term in dumb ''; do
+        drawn "$term" --out "t$term" >out && grep -q status out || { cat out; return 1; }
+        ! grep -q $'\e' out || { echo "escapes with TERM='$term'"; return 1; }
+    done
+}
+check 'nothing is drawn on a dumb terminal' dumb_terminal
+
+uninstalled_locale() {
+    LC_ALL=xx_XX.UTF-8 LANG=xx_XX run u && [ ! -s err ]
+}
+check 'an uninstalled locale makes no noise' uninstalled_locale
 
 same_run() {
     rm -rf a b
