@@ -148,8 +148,7 @@ static void data_sources(void)
     printf("'\n        case $value in");
     for (size_t i = 0; nh_data_sources[i]; i++)
         if (nh_data_sources[i]->argument)
-            printf("\n        %s:*) head+=%s: value=${value#*:} paths=-f ;;", nh_data_sources[i]->name,
-                   nh_data_sources[i]->name);
+            printf("\n        %s:*) head+=%s: value=${value#*:} paths=-f ;;", nh_data_sources[i]->name, nh_data_sources[i]->name);
     printf("\n        esac");
 }
 
@@ -174,8 +173,7 @@ static void option(void *arg, const struct nh_option *o, const char *left, const
         else if (o->kind == &nh_value_probes)
             names(&nh_probe_names);
         words(o->choices, " ");
-        printf("%s%s'%s", o->word ? " " : "", o->word ? o->word : "",
-               o->kind == &nh_value_probes ? "\n        _harness_list none" : "");
+        printf("%s%s'%s", o->word ? " " : "", o->word ? o->word : "", o->kind == &nh_value_probes ? "\n        _harness_list none" : "");
     }
     puts(" ;;");
 }

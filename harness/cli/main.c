@@ -25,8 +25,7 @@
 static int help_command(int argc, char **argv);
 
 const struct nh_command nh_commands[] = {
-    {"run", nh_cmd_run, "[OPTIONS]", "initialise a model, run it on one batch, probe it, write the results",
-     nh_options_help},
+    {"run", nh_cmd_run, "[OPTIONS]", "initialise a model, run it on one batch, probe it, write the results", nh_options_help},
     {"list", nh_cmd_list, "TOPIC", "names and one line on each", nh_list_help},
     {"describe", nh_cmd_describe, "LAYOUT", "equation, gains, law, source, cost of a layout", NULL},
     {"check", nh_cmd_check, "[LAYOUT|all|laws|gradients]", "derivatives of a layout or of all; laws, gradient laws", NULL},
@@ -43,10 +42,9 @@ const struct nh_command nh_commands[] = {
 
 const char nh_title[] = "numerical stability of deep transformer stacks in emulated half precision";
 
-const char nh_examples[] =
-    "  harness --layout sandwich --depth 60 --dtype fp16\n"
-    "  harness --layout pre --depth 60 --dtype e4m10 --probes rms,overflow --out results/runs/pre-e4m10\n"
-    "  harness list layouts\n";
+const char nh_examples[] = "  harness --layout sandwich --depth 60 --dtype fp16\n"
+                           "  harness --layout pre --depth 60 --dtype e4m10 --probes rms,overflow --out results/runs/pre-e4m10\n"
+                           "  harness list layouts\n";
 
 const char *const nh_exit_codes[3] = {"done, a diverged run too", "failed", "usage"};
 
@@ -88,8 +86,7 @@ static void help(void)
     }
     puts("  --help, --version            alone or behind any command\n");
     nh_options_help(stdout);
-    printf("\nExamples\n%s\nExit codes: 0 %s; 1 %s; 2 %s.\n", nh_examples, nh_exit_codes[0], nh_exit_codes[1],
-           nh_exit_codes[2]);
+    printf("\nExamples\n%s\nExit codes: 0 %s; 1 %s; 2 %s.\n", nh_examples, nh_exit_codes[0], nh_exit_codes[1], nh_exit_codes[2]);
 }
 
 static bool has_word(int argc, char **argv, const char *word, const char *other)
@@ -112,8 +109,7 @@ static int find_command(const struct nh_command **command, const char *name)
         }
     }
     char hint[NH_NEAR_SIZE];
-    return nh_fail(NH_USAGE, "there is no command '%.60s'%s ('harness --help' shows all)", name,
-                   nh_near_text(&near, hint));
+    return nh_fail(NH_USAGE, "there is no command '%.60s'%s ('harness --help' shows all)", name, nh_near_text(&near, hint));
 }
 
 static int help_command(int argc, char **argv)

@@ -78,7 +78,7 @@ const char *nh_near_text(const struct nh_near *near, char text[NH_NEAR_SIZE])
     if (near->synonym)
         snprintf(text, NH_NEAR_SIZE, "; did you mean %s?", near->synonym);
     for (size_t i = 0; !near->synonym && i < near->count; i++)
-        n += (size_t)snprintf(text + n, NH_NEAR_SIZE - n, "%s%s%s%s%s", i ? "" : "; did you mean ",
-                              before[near->count - 1][i], near->prefix, near->names[i], i + 1 < near->count ? "" : "?");
+        n += (size_t)snprintf(text + n, NH_NEAR_SIZE - n, "%s%s%s%s%s", i ? "" : "; did you mean ", before[near->count - 1][i],
+                              near->prefix, near->names[i], i + 1 < near->count ? "" : "?");
     return text; /* three names of at most 64 bytes each fit */
 }

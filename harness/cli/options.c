@@ -34,7 +34,8 @@ void nh_options_defaults(struct nh_options *o)
         o->config.probes |= (uint32_t)nh_probes[i]->by_default << i;
     }
     for (int i = 0; i < nh_option_count; i++) {
-        const int status = nh_option_table[i].start ? nh_option_table[i].kind->read(&nh_option_table[i], nh_option_table[i].start, &o->config) : NH_OK;
+        const int status =
+            nh_option_table[i].start ? nh_option_table[i].kind->read(&nh_option_table[i], nh_option_table[i].start, &o->config) : NH_OK;
         assert(status == NH_OK);
     }
 }
@@ -79,8 +80,7 @@ static int unknown(const char *name, size_t length)
     for (int i = 0; i < nh_option_count; i++)
         nh_near_try(&near, nh_option_table[i].name);
     char hint[NH_NEAR_SIZE];
-    return nh_fail(NH_USAGE, "there is no option '--%.60s'%s ('harness --help' shows all)", wrong,
-                   nh_near_text(&near, hint));
+    return nh_fail(NH_USAGE, "there is no option '--%.60s'%s ('harness --help' shows all)", wrong, nh_near_text(&near, hint));
 }
 
 /* Reads "--NAME=VALUE" or "--NAME" and, where it takes one, the VALUE that follows; moves *at past them. */
@@ -103,8 +103,7 @@ static int split(int argc, char **argv, int *at, const struct nh_option **option
     else
         *value = *at < argc && strncmp(argv[*at], "--", 2) != 0 ? argv[(*at)++] : "";
     if (**value == '\0')
-        return nh_fail(NH_USAGE, "--%s needs a value: --%s %s", (*option)->name, (*option)->name,
-                       (*option)->kind->placeholder);
+        return nh_fail(NH_USAGE, "--%s needs a value: --%s %s", (*option)->name, (*option)->name, (*option)->kind->placeholder);
     return NH_OK;
 }
 
@@ -154,7 +153,8 @@ static bool is_several(const struct nh_option *option, const char *text, const s
         snprintf(part[1], sizeof part[1], "%.*s", range ? (int)(length - dots - 2) : 0, at + dots + 2);
         part[1][strcspn(part[1], "+*")] = '\0'; /* a step of the range */
         for (int k = 0; k <= range; k++)
-            if (*part[k] == '\0' || (range && part[k][strspn(part[k], "0123456789")]) || option->kind->read(option, part[k], &trial) != NH_OK)
+            if (*part[k] == '\0' || (range && part[k][strspn(part[k], "0123456789")]) ||
+                option->kind->read(option, part[k], &trial) != NH_OK)
                 return false;
         n += range;
         at += length + (at[length] == ',');
@@ -168,8 +168,8 @@ static int read_value(struct nh_options *o, const struct nh_option *option, cons
     if (option->kind->read(option, text, &trial) == NH_OK || !is_several(option, text, &o->config))
         return option->kind->read(option, text, &o->config);
     const bool seed = strcmp(option->name, "seed") == 0;
-    return nh_fail(NH_USAGE, "--%s takes one value, not '%.60s'; for a run of each value: harness/sweep.sh %s%s%s%.200s", option->name, text,
-                   seed ? "--seeds " : "--vary ", seed ? "" : option->name, seed ? "" : "=", text);
+    return nh_fail(NH_USAGE, "--%s takes one value, not '%.60s'; for a run of each value: harness/sweep.sh %s%s%s%.200s", option->name,
+                   text, seed ? "--seeds " : "--vary ", seed ? "" : option->name, seed ? "" : "=", text);
 }
 
 static int take(struct nh_options *o, struct sets *sets, const struct nh_option *option, const char *value)
@@ -304,8 +304,7 @@ static struct nh_config spelt_out(const struct nh_config *c)
     return full;
 }
 
-int nh_options_reread(const struct nh_options *o, const struct nh_setting *settings, struct nh_config *config,
-                      struct nh_differences *d)
+int nh_options_reread(const struct nh_options *o, const struct nh_setting *settings, struct nh_config *config, struct nh_differences *d)
 {
     struct nh_options told;
     nh_options_defaults(&told);
