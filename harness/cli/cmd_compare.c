@@ -4,6 +4,7 @@
 #include "harness/cli/near.h"
 #include "harness/cli/take.h"
 #include "harness/core/err.h"
+#include "results/text.h"
 
 #include <string.h>
 
@@ -18,24 +19,28 @@ struct request {
 
 void nh_compare_help(FILE *file)
 {
-    fputs("Reads run folders, folders of run folders, and CSV files with the columns of layers.csv, sites.csv\n"
-          "or config.csv, in which many runs may be joined under one header. Runs with equal values of an\n"
-          "option make a row, the most stable first, then by final RMS. Seeds are pooled: mean +- standard\n"
-          "error.\n\n"
+    fputs("Reads run folders, folders of run folders, sweeps, and CSV files with the columns of layers.csv,\n"
+          "sites.csv, steps.csv or config.csv, in which many runs may be joined under one header. Runs with\n"
+          "equal values of an option make a row, the most stable first, then by final RMS, then by final\n"
+          "loss. Seeds are pooled: mean +- standard error. Runs of the same model, data and seed that differ\n"
+          "in what they measure are one sample and count once.\n\n"
           "  --by NAME          an option of config.csv or a key column, may be repeated [layout]\n"
           "  --baseline LABEL   one row per other label: its changes against the runs with this label, means\n"
           "                     over the seeds that both have; with --by, within equal values of these\n"
           "  --csv, --json      for programs: all columns, empty or null where a value is not known\n\n"
           "Columns\n"
-          "  status             how the runs ended; a group with diverged runs has no means and no extremes,\n"
-          "                     because those of the rest would look stable\n"
+          "  status             how the runs ended; broken off: without a run.json. A group with diverged runs\n"
+          "                     has no means and no extremes, because those of the rest would look stable\n"
           "  final rms, law     of the stream behind layer L at the last step, and by the layout's law\n"
-          "  exponent, law's    p in depth^p, fitted to these where there are 3 depths; +- from the scatter\n"
-          "                     between seeds, whose depths share their weights\n"
+          "  exponent, law's    p in depth^p, fitted to these where there are 3 depths; (se): its standard\n"
+          "                     error from the scatter between seeds, whose depths share their weights\n"
           "  max|x|, headroom   largest of the stream, smallest in bits of a forward site; all steps and runs\n"
           "  grad ratio         squared RMS of the gradient at layer 0 over that behind layer L, geometric mean\n"
-          "  overflow           sum over the forward sites of all runs\n"
-          "  first offender     the most frequent one, and in how many runs\n"
+          "  steps, loss scale  steps done, loss scale of the last one; least..largest of the runs\n"
+          "  final loss         mean over the last tenth of the steps\n"
+          "  validation         last loss on what is held out\n"
+          "  skipped, overflow  updates left out, values that overflowed forward: sums over all runs\n"
+          "  first offender     the most frequent one, its steps, and in how many runs\n"
           "  pooled             what differs within the row, seeds apart; --by separates it\n",
           file);
 }
@@ -169,6 +174,10 @@ static int compare(struct nh_comparison *c, const struct request *r)
     size_t n = 0;
     struct nh_sheet sheet;
     int status = nh_comparison_group(c, r->by, r->n_by, &groups, &n);
+    if (!status && c->conflict) {
+        obstack_printf(&c->memory, " (as in %zu more)", c->conflicts - 1);
+        nh_text_line(stderr, "harness: %s%s", c->conflict, c->conflicts > 1 ? nh_grown(&c->memory) : "");
+    }
     if (!status && r->baseline)
         status = check_baseline(groups, n, r->baseline, &c->memory);
     if (status)

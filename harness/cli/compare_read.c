@@ -13,9 +13,10 @@ _Static_assert(NH_LAYERS_STEP - NH_LAYERS_RUN == NH_KEY_COUNT, "the keys are the
 
 struct input {
     struct nh_comparison *c;
-    const char *path;
+    const char *path, *folder;
     struct nh_reader *reader;
-    struct nh_run_info *info;   /* of the folder, NULL without one */
+    enum nh_source source;      /* of its rows */
+    struct nh_run_info *info;   /* of the only run, NULL where there may be more */
     size_t at[NH_COLUMN_COUNT]; /* where the columns of its table are; the keys under their names in layers */
     struct nh_compared *run;    /* of the row before */
 };
@@ -58,15 +59,15 @@ static int whole(const struct input *in, enum nh_column_id column, bool optional
                    nh_reader_text(in->reader, in->at[column]), nh_reader_line(in->reader), nh_columns[column].name);
 }
 
-static struct nh_compared *new_run(const struct input *in, const struct nh_compared *keys)
+static struct nh_compared *new_run(struct nh_comparison *c, const struct nh_compared *keys, struct nh_run_info *info)
 {
-    struct nh_compared *run = nh_alloc(&in->c->memory, sizeof *run);
-    *run = (struct nh_compared){
-        .depth = keys->depth, .info = in->info, .step = -1, .grad_step = -1, .of[NH_OVERFLOWS].known = true};
+    struct nh_compared *run = nh_alloc(&c->memory, sizeof *run);
+    *run = (struct nh_compared){.depth = keys->depth, .info = info, .step = -1, .grad_step = -1, .last_step = -1};
+    run->losses_end = &run->losses;
     for (int k = 0; k < NH_KEY_COUNT; k++)
-        run->keys[k] = nh_copy(&in->c->memory, keys->keys[k]);
-    *in->c->end = run;
-    in->c->end = &run->next;
+        run->keys[k] = nh_copy(&c->memory, keys->keys[k]);
+    *c->end = run;
+    c->end = &run->next;
     return run;
 }
 
@@ -79,6 +80,23 @@ static int compare_keys(const void *a, const void *b)
     return order;
 }
 
+int nh_compared_find(struct nh_comparison *c, struct nh_compared *keys, struct nh_run_info *info, enum nh_source source, const char *path,
+                     struct nh_compared **run)
+{
+    void *found = tfind(keys, &c->by_keys, compare_keys);
+    if (!found)
+        found = tsearch(new_run(c, keys, info), &c->by_keys, compare_keys);
+    if (!found)
+        return nh_fail(NH_FAILED, "cannot read %s: out of memory", path);
+    *run = *(struct nh_compared **)found;
+    if ((*run)->source[source] && (*run)->source[source] != path)
+        return nh_fail(NH_FAILED, "run '%.40s' is in %.300s and in %.300s; give each run once", (*run)->keys[NH_KEY_RUN],
+                       (*run)->source[source], path);
+    (*run)->source[source] = path;
+    info->has_run = true;
+    return NH_OK;
+}
+
 /* Sets in->run to that of the row. */
 static int find_run(struct input *in)
 {
@@ -87,17 +105,11 @@ static int find_run(struct input *in)
         row.keys[k] = nh_reader_text(in->reader, in->at[key_column(k)]);
     if (in->run && compare_keys(in->run, &row) == 0)
         return NH_OK;
-    void *found = tfind(&row, &in->c->by_keys, compare_keys);
-    if (!found) {
-        const int status = whole(in, NH_LAYERS_DEPTH, false, &row.depth);
-        if (status)
-            return status;
-        found = tsearch(new_run(in, &row), &in->c->by_keys, compare_keys);
-        if (!found)
-            return nh_fail(NH_FAILED, "cannot read %s: out of memory", in->path);
-    }
-    in->run = *(struct nh_compared **)found;
-    return NH_OK;
+    struct nh_run_info *info = in->info;
+    if (!info)
+        info = nh_run_info_find(in->c, row.keys[NH_KEY_RUN], in->folder);
+    const int status = whole(in, NH_LAYERS_DEPTH, false, &row.depth);
+    return status ? status : nh_compared_find(in->c, &row, info, in->source, in->path, &in->run);
 }
 
 /* Place within a layer; 0 for what is no sublayer. */
@@ -138,12 +150,10 @@ static int take_first_gradient(struct input *in, double step)
     return measure(in, NH_LAYERS_GRAD_RMS, &in->run->grad_first);
 }
 
-static int take_stream(struct input *in, double layer, const char *sublayer)
+static int take_stream(struct input *in, double step, double layer, const char *sublayer)
 {
-    double step, stream = 0;
-    int status = whole(in, NH_LAYERS_STEP, false, &step);
-    if (!status)
-        status = whole(in, NH_LAYERS_STREAM, false, &stream);
+    double stream = 0;
+    const int status = whole(in, NH_LAYERS_STREAM, false, &stream);
     if (status || stream > 0)
         return status;
     if (layer == 0)
@@ -155,14 +165,11 @@ static int take_stream(struct input *in, double layer, const char *sublayer)
 static int take_layers_row(struct input *in)
 {
     struct nh_compared *run = in->run;
-    if (run->source && run->source != in->path)
-        return nh_fail(NH_FAILED, "run '%.40s' is in %.300s and in %.300s; give each run once", run->keys[NH_KEY_RUN],
-                       run->source, in->path);
-    run->source = in->path;
-
-    double layer, overflow = 0;
+    double step, layer, overflow = 0;
     struct nh_measure max_abs;
     int status = whole(in, NH_LAYERS_LAYER, false, &layer);
+    if (!status)
+        status = whole(in, NH_LAYERS_STEP, false, &step);
     if (!status)
         status = whole(in, NH_LAYERS_OVERFLOW, true, &overflow);
     if (!status)
@@ -170,12 +177,13 @@ static int take_layers_row(struct input *in)
     if (status)
         return status;
     const char *sublayer = nh_reader_text(in->reader, in->at[NH_LAYERS_SUBLAYER]);
-    run->of[NH_OVERFLOWS].value += overflow;
-    if (overflow > 0 && !run->first.known)
-        nh_place_set(&run->first, layer, sublayer, "");
+    if (*nh_reader_text(in->reader, in->at[NH_LAYERS_OVERFLOW]))
+        run->layers_overflow = (struct nh_measure){true, run->layers_overflow.value + overflow};
+    if (overflow > 0 && !run->first_row.known)
+        nh_place_set(&run->first_row, step, layer, sublayer, "", "fwd");
     if (max_abs.known && layer <= run->depth && nh_beyond(&run->of[NH_MAX_ABS], max_abs.value, 1))
         run->of[NH_MAX_ABS] = max_abs;
-    return layer == 0 || layer == run->depth ? take_stream(in, layer, sublayer) : NH_OK;
+    return layer == 0 || layer == run->depth ? take_stream(in, step, layer, sublayer) : NH_OK;
 }
 
 static int take_sites_row(struct input *in)
@@ -183,9 +191,11 @@ static int take_sites_row(struct input *in)
     struct nh_compared *run = in->run;
     if (strcmp(nh_reader_text(in->reader, in->at[NH_SITES_DIRECTION]), "fwd") != 0)
         return NH_OK;
-    double layer, overflow = 0;
+    double step, layer, overflow = 0;
     struct nh_measure bits;
     int status = whole(in, NH_SITES_LAYER, false, &layer);
+    if (!status)
+        status = whole(in, NH_SITES_STEP, false, &step);
     if (!status)
         status = whole(in, NH_SITES_OVERFLOW, true, &overflow);
     if (!status)
@@ -195,25 +205,65 @@ static int take_sites_row(struct input *in)
     const char *sublayer = nh_reader_text(in->reader, in->at[NH_SITES_SUBLAYER]);
     const char *site = nh_reader_text(in->reader, in->at[NH_SITES_SITE]);
     if (overflow > 0 && !run->first_site.known)
-        nh_place_set(&run->first_site, layer, sublayer, site);
+        nh_place_set(&run->first_site, step, layer, sublayer, site, "fwd");
     if (bits.known && nh_beyond(&run->of[NH_HEADROOM], bits.value, -1)) {
         run->of[NH_HEADROOM] = bits;
-        nh_place_set(&run->tightest, layer, sublayer, site);
+        nh_place_set(&run->tightest, step, layer, sublayer, site, "fwd");
     }
+    return NH_OK;
+}
+
+/* Steps stand in their order; one that is there again is of the same run a second time. */
+static int take_steps_row(struct input *in)
+{
+    struct nh_compared *run = in->run;
+    double step, skipped, overflow;
+    struct nh_measure loss, scale, val_loss, max_abs;
+    int status = whole(in, NH_STEPS_STEP, false, &step);
+    if (!status)
+        status = whole(in, NH_STEPS_SKIPPED, true, &skipped);
+    if (!status)
+        status = whole(in, NH_STEPS_OVERFLOW_FWD, true, &overflow);
+    if (!status)
+        status = measure(in, NH_STEPS_LOSS, &loss);
+    if (!status)
+        status = measure(in, NH_STEPS_LOSS_SCALE, &scale);
+    if (!status)
+        status = measure(in, NH_STEPS_VAL_LOSS, &val_loss);
+    if (!status)
+        status = measure(in, NH_STEPS_MAX_ABS, &max_abs);
+    if (status)
+        return status;
+    if (step <= run->last_step)
+        return nh_fail(NH_FAILED, "%s: line %zu has step %.0f of run '%.40s' behind step %.0f; give each run once", in->path,
+                       nh_reader_line(in->reader), step, run->keys[NH_KEY_RUN], run->last_step);
+    run->last_step = step;
+    run->of[NH_STEPS_DONE] = (struct nh_measure){true, step + 1};
+    run->of[NH_SKIPPED] = (struct nh_measure){true, run->of[NH_SKIPPED].value + skipped};
+    run->of[NH_OVERFLOWS] = (struct nh_measure){true, run->of[NH_OVERFLOWS].value + overflow};
+    if (overflow > 0 && !run->first_step.known)
+        nh_place_set(&run->first_step, step, -1, "", "", "fwd");
+    run->of[NH_LOSS_SCALE] = scale;
+    if (val_loss.known)
+        run->of[NH_VAL_LOSS] = val_loss;
+    if (max_abs.known && nh_beyond(&run->of[NH_MAX_ABS], max_abs.value, 1))
+        run->of[NH_MAX_ABS] = max_abs;
+    if (!loss.known)
+        return NH_OK;
+    struct nh_loss *entry = nh_alloc(&in->c->memory, sizeof *entry);
+    *entry = (struct nh_loss){step, loss.value, NULL};
+    *run->losses_end = entry;
+    run->losses_end = &entry->next;
     return NH_OK;
 }
 
 static int take_config_row(struct input *in)
 {
-    struct nh_run_info *info = in->info;
-    if (!info)
-        info = nh_run_info_find(in->c, nh_reader_text(in->reader, in->at[NH_CONFIG_RUN]));
-    struct nh_run_option *option = nh_alloc(&in->c->memory, sizeof *option);
-    option->name = nh_copy(&in->c->memory, nh_reader_text(in->reader, in->at[NH_CONFIG_OPTION]));
-    option->value = nh_copy(&in->c->memory, nh_reader_text(in->reader, in->at[NH_CONFIG_VALUE]));
-    option->next = NULL;
-    *info->end = option;
-    info->end = &option->next;
+    const char *name = nh_reader_text(in->reader, in->at[NH_CONFIG_OPTION]), *value = nh_reader_text(in->reader, in->at[NH_CONFIG_VALUE]);
+    const char *id = nh_reader_text(in->reader, in->at[NH_CONFIG_RUN]);
+    nh_run_info_add(in->c, in->info ? in->info : nh_run_info_find(in->c, id, in->folder), name, value);
+    if (!in->info) /* for rows in another folder, which has no config.csv */
+        nh_run_info_add(in->c, nh_run_info_find(in->c, id, ""), name, value);
     return NH_OK;
 }
 
@@ -223,19 +273,28 @@ static int take_config_row(struct input *in)
  * that no other table has; a file with none of these is taken for layers, and told what it lacks. */
 static const struct table {
     bool keys;
+    enum nh_source source;
     int (*take)(struct input *in);
     enum nh_column_id columns[10];
 } tables[] = {
-    {false, take_config_row, {NH_CONFIG_OPTION, NH_CONFIG_RUN, NH_CONFIG_VALUE, NH_COLUMN_COUNT}},
+    {false, NH_SOURCES, take_config_row, {NH_CONFIG_OPTION, NH_CONFIG_RUN, NH_CONFIG_VALUE, NH_COLUMN_COUNT}},
     {true,
+     NH_FROM_SITES,
      take_sites_row,
-     {NH_SITES_HEADROOM_BITS, NH_SITES_LAYER, NH_SITES_SUBLAYER, NH_SITES_SITE, NH_SITES_DIRECTION, NH_SITES_OVERFLOW,
+     {NH_SITES_HEADROOM_BITS, NH_SITES_STEP, NH_SITES_LAYER, NH_SITES_SUBLAYER, NH_SITES_SITE, NH_SITES_DIRECTION, NH_SITES_OVERFLOW,
       NH_COLUMN_COUNT}},
     {true,
+     NH_FROM_STEPS,
+     take_steps_row,
+     {NH_STEPS_LOSS_SCALE, NH_STEPS_STEP, NH_STEPS_LOSS, NH_STEPS_SKIPPED, NH_STEPS_OVERFLOW_FWD, NH_STEPS_VAL_LOSS, NH_STEPS_MAX_ABS,
+      NH_COLUMN_COUNT}},
+    {true,
+     NH_FROM_LAYERS,
      take_layers_row,
-     {NH_LAYERS_RMS, NH_LAYERS_LAYER, NH_LAYERS_SUBLAYER, NH_LAYERS_STEP, NH_LAYERS_STREAM, NH_LAYERS_RMS_THEORY,
-      NH_LAYERS_MAX_ABS, NH_LAYERS_GRAD_RMS, NH_LAYERS_OVERFLOW, NH_COLUMN_COUNT}},
+     {NH_LAYERS_RMS, NH_LAYERS_LAYER, NH_LAYERS_SUBLAYER, NH_LAYERS_STEP, NH_LAYERS_STREAM, NH_LAYERS_RMS_THEORY, NH_LAYERS_MAX_ABS,
+      NH_LAYERS_GRAD_RMS, NH_LAYERS_OVERFLOW, NH_COLUMN_COUNT}},
 };
+enum { LAST_TABLE = sizeof tables / sizeof *tables - 1 };
 
 static int need(struct input *in, enum nh_column_id column)
 {
@@ -246,8 +305,9 @@ static int read_rows(struct input *in)
 {
     const struct table *t = tables;
     size_t column;
-    while (t < tables + 2 && !nh_reader_find(in->reader, nh_columns[t->columns[0]].name, &column))
+    while (t < tables + LAST_TABLE && !nh_reader_find(in->reader, nh_columns[t->columns[0]].name, &column))
         t++;
+    in->source = t->source;
     int status = NH_OK, more = 0;
     for (int k = 0; k < NH_KEY_COUNT && t->keys && !status; k++)
         status = need(in, key_column(k));
@@ -262,12 +322,36 @@ static int read_rows(struct input *in)
     return status ? status : more;
 }
 
-int nh_comparison_read(struct nh_comparison *c, const char *path, struct nh_run_info *info)
+/* A file that is still written: its whole lines; NULL where there is none, or no memory. */
+static FILE *open_whole_lines(struct nh_comparison *c, const char *path, long *size)
 {
-    struct input in = {.c = c, .path = nh_copy(&c->memory, path), .info = info};
-    int status = nh_reader_open(&in.reader, in.path);
+    FILE *file = fopen(path, "re"), *lines = NULL;
+    if (file && fseek(file, 0, SEEK_END) == 0 && (*size = ftell(file)) > 0) {
+        rewind(file);
+        char *text = nh_alloc(&c->memory, (size_t)*size);
+        size_t n = fread(text, 1, (size_t)*size, file);
+        while (n > 0 && text[n - 1] != '\n')
+            n--;
+        *size = (long)n;
+        lines = n > 0 ? fmemopen(text, n, "re") : NULL;
+    }
+    if (file)
+        fclose(file);
+    return lines;
+}
+
+int nh_comparison_read(struct nh_comparison *c, const char *path, struct nh_run_info *info, const char *folder, bool broken_off)
+{
+    struct input in = {.c = c, .path = nh_copy(&c->memory, path), .folder = folder, .info = info};
+    long size = -1;
+    FILE *lines = broken_off ? open_whole_lines(c, path, &size) : NULL;
+    if (broken_off && !lines && size == 0)
+        return NH_OK;
+    int status = lines ? nh_reader_open_stream(&in.reader, lines, in.path) : nh_reader_open(&in.reader, in.path);
     if (!status)
         status = read_rows(&in);
     nh_reader_close(in.reader);
+    if (lines)
+        fclose(lines);
     return status;
 }

@@ -123,16 +123,32 @@ static void fit(struct obstack *memory, struct nh_group *g)
     obstack_free(memory, depth);
 }
 
+static struct nh_measure extreme_of(const struct nh_group *g, enum nh_quantity q, int sign)
+{
+    struct nh_measure extreme = {.known = false};
+    for (size_t i = 0; i < g->n; i++)
+        if (g->runs[i]->of[q].known && nh_beyond(&extreme, g->runs[i]->of[q].value, sign))
+            extreme = g->runs[i]->of[q];
+    return extreme;
+}
+
+static struct nh_measure sum_of(const struct nh_group *g, enum nh_quantity q)
+{
+    struct nh_measure sum = {.known = false};
+    for (size_t i = 0; i < g->n; i++)
+        if (g->runs[i]->of[q].known)
+            sum = (struct nh_measure){true, sum.value + g->runs[i]->of[q].value};
+    return sum;
+}
+
 static void find_extremes(struct nh_group *g)
 {
+    g->max_abs = extreme_of(g, NH_MAX_ABS, 1);
     for (size_t i = 0; i < g->n; i++) {
-        const struct nh_compared *run = g->runs[i];
-        const struct nh_measure max_abs = run->of[NH_MAX_ABS], headroom = run->of[NH_HEADROOM];
-        if (max_abs.known && nh_beyond(&g->max_abs, max_abs.value, 1))
-            g->max_abs = max_abs;
+        const struct nh_measure headroom = g->runs[i]->of[NH_HEADROOM];
         if (headroom.known && nh_beyond(&g->headroom, headroom.value, -1)) {
             g->headroom = headroom;
-            g->tightest = run->tightest;
+            g->tightest = g->runs[i]->tightest;
         }
     }
 }
@@ -142,7 +158,8 @@ static int compare_places(const void *a, const void *b)
     const struct nh_place *const *x = a, *const *y = b;
     int order = ((*x)->layer > (*y)->layer) - ((*x)->layer < (*y)->layer);
     order = order ? order : strcmp((*x)->sublayer, (*y)->sublayer);
-    return order ? order : strcmp((*x)->site, (*y)->site);
+    order = order ? order : strcmp((*x)->site, (*y)->site);
+    return order ? order : strcmp((*x)->direction, (*y)->direction);
 }
 
 /* The most frequent first offender; of equals the one of the lowest layer. */
@@ -157,9 +174,14 @@ static void find_first(struct obstack *memory, struct nh_group *g)
     for (size_t start = 0, end; start < n; start = end) {
         for (end = start + 1; end < n && compare_places(&places[start], &places[end]) == 0; end++)
             ;
-        if (end - start > g->first_runs) {
-            g->first = *places[start];
-            g->first_runs = end - start;
+        if (end - start <= g->first_runs)
+            continue;
+        g->first = *places[start];
+        g->first_runs = end - start;
+        g->first_step_last = g->first.step;
+        for (size_t i = start; i < end; i++) {
+            g->first.step = places[i]->step < g->first.step ? places[i]->step : g->first.step;
+            g->first_step_last = places[i]->step > g->first_step_last ? places[i]->step : g->first_step_last;
         }
     }
     obstack_free(memory, places);
@@ -167,9 +189,13 @@ static void find_first(struct obstack *memory, struct nh_group *g)
 
 void nh_group_summarise(struct obstack *memory, struct nh_group *g)
 {
-    for (size_t i = 0; i < g->n; i++) {
+    for (size_t i = 0; i < g->n; i++)
         g->outcomes[g->runs[i]->outcome]++;
-        g->overflows += g->runs[i]->of[NH_OVERFLOWS].value;
+    g->overflows = sum_of(g, NH_OVERFLOWS);
+    g->skipped = sum_of(g, NH_SKIPPED);
+    for (int largest = 0; largest < 2; largest++) {
+        g->loss_scale[largest] = extreme_of(g, NH_LOSS_SCALE, largest ? 1 : -1);
+        g->steps_done[largest] = extreme_of(g, NH_STEPS_DONE, largest ? 1 : -1);
     }
     find_first(memory, g);
     if (g->outcomes[NH_OUTCOME_DIVERGED] > 0)
@@ -177,6 +203,8 @@ void nh_group_summarise(struct obstack *memory, struct nh_group *g)
     fit(memory, g);
     find_extremes(g);
     g->log_grad_ratio = mean_of(memory, g, NH_LOG_GRAD_RATIO);
+    g->final_loss = mean_of(memory, g, NH_FINAL_LOSS);
+    g->val_loss = mean_of(memory, g, NH_VAL_LOSS);
 }
 
 /* ---- changes ---- */

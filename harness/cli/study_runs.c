@@ -32,12 +32,10 @@ static int read_run(struct nh_study *study, struct nh_study_run *run)
         return nh_fail(NH_FAILED, "%.500s is no record of a run: %.200s; remove its folder to have it run again", path,
                        error.text);
     const char *status = json_string_value(json_object_get(run->record, "status"));
-    int outcome = 0;
-    while (outcome < NH_OUTCOMES && (!status || strcmp(nh_outcome_names[outcome], status) != 0))
-        outcome++;
+    const enum nh_outcome outcome = nh_outcome_find(status);
     if (outcome == NH_OUTCOMES || !json_is_object(json_object_get(run->record, "config")))
         return nh_fail(NH_FAILED, "%.500s lacks a status or its config; remove its folder to have it run again", path);
-    run->outcome = (enum nh_outcome)outcome;
+    run->outcome = outcome;
     run->values = nh_alloc(&study->memory, (study->n_measured + 1) * sizeof *run->values);
     return nh_measure_run(run->values, study->measured, study->n_measured, run->record, run->folder);
 }

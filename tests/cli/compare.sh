@@ -81,7 +81,7 @@ split_runs() {
 # diverged runs
 
 no_bare_mean() {
-    compare "$data/diverged.csv" && says 'sandwich 4 ok 2.505 +- 0.0065 2.6 14 4 +- 0 0 -' \
+    compare "$data/diverged.csv" && says 'sandwich 4 ok 2.505 +- 0.0065 2.6 14 4 0 -' \
         'pre 4 2 of 4 diverged - - - - 14 layer 2 attn (2 of 4)' || return
     compare "$data/diverged.csv" --csv && cells 1 layout=sandwich n=4 ok=4 diverged=0 final_rms_law=2.6 max_abs=14 grad_ratio=4 overflow=0 &&
         cells 2 layout=pre n=4 ok=2 diverged=2 final_rms= final_rms_se= final_rms_law= exponent= max_abs= headroom_bits= \
@@ -111,8 +111,9 @@ exponents() {
     compare "$data/power.csv" --csv && cells 1 layout=post exponent= exponent_law= pooled=depth && cells 2 layout=pre n=8 pooled=depth || return
     awk -v p="$(cell exponent 2)" -v q="$(cell exponent_law 2)" -v se="$(cell exponent_se 2)" \
         'BEGIN { exit !(p - .75 < 1e-14 && .75 - p < 1e-14 && q - .5 < 1e-14 && .5 - q < 1e-14 && se < 1e-14) }' || { cat out; return 1; }
-    compare "$data/power.csv" --by layout --by depth && says 'pre 2 2 ok 0.8409 +- 0 2.828 20 1 +- 0 0' \
-        'post 2 1 ok 1 1 4 1 0' 'pre 16 2 ok 4 +- 0 8 20 1 +- 0 0'
+    compare "$data/power.csv" --by layout --by depth && says 'pre 2 2 ok 0.8409 +- 0 2.828 20 1 0' \
+        'post 2 1 ok 1 1 4 1 0' 'pre 16 2 ok 4 +- 0 8 20 1 0' || return
+    compare "$data/power.csv" && tr -s ' ' <out | grep -q '^pre 8 ok 2.158 +- 0.45 5.121 0.75 (se [0-9.e-]*) 0.5 20 1 0 depth$'
 }
 check 'exponents of power laws, where there are three depths' exponents
 
@@ -172,11 +173,131 @@ real_runs() {
 }
 check 'runs of this program' real_runs
 
+# trainings and sweeps
+
+# train FOLDER OPTION...: a small training
+train() {
+    "$program" --depth 1 --width 16 --heads 2 --data zipf --vocab 32 --seq 8 --batch 2 --threads 1 --steps 4 --out "$1" "${@:2}" >said.train 2>&1 ||
+        { cat said.train; return 1; }
+}
+
+# join_tables FOLDER: the tables of the runs in it as one each, as a sweep leaves them.
+join_tables() {
+    local table
+    for table in layers sites steps config; do
+        if compgen -G "$1/*/$table.csv" >/dev/null; then
+            awk 'NR == 1 || FNR > 1' "$1"/*/"$table.csv" >joined.csv && mv joined.csv "$1/$table.csv" || return
+        fi
+    done
+}
+
+cells_tell_runs_apart() {
+    local seed rate
+    for seed in 0 1; do
+        for rate in 0.01 3; do
+            train "rates/lr=$rate-$seed" --lr "$rate" --seed "$seed" --probes rms,overflow || return
+        done
+        train "scales/scale=1024-$seed" --loss-scale 1024 --dtype fp16 --seed "$seed" --probes none &&
+            train "scales/scale=1e30-$seed" --loss-scale 1e30 --dtype fp16 --seed "$seed" --probes none || return
+    done
+    join_tables rates && join_tables scales || return
+    compare rates/*/ --by layout --by lr --csv && cells 1 lr=0.01 n=2 ok=2 pooled= && cells 2 lr=3 n=2 diverged=2 || return
+    mv out cells && compare rates --by layout --by lr --csv && cmp cells out || return
+    compare rates/layers.csv rates/sites.csv rates/steps.csv --by layout --by lr --csv && cmp cells out || return
+    compare rates/layers.csv --by lr && says 'lr n status final rms max|x| steps final loss validation loss scale skipped overflow' || return
+    compare scales/*/ --by loss-scale --csv && mv out cells && compare scales --by loss-scale --csv && cmp cells out &&
+        compare scales/steps.csv --by loss-scale --csv && cmp cells out
+}
+check 'a sweep is read by its cells, and their run.json tells how they ended' cells_tell_runs_apart
+
+trainings_without_probes() {
+    compare scales --by loss-scale --csv && python3 - <<'END'
+import csv, json, math, statistics
+rows = {row['loss-scale']: row for row in csv.DictReader(open('out', newline=''))}
+records = [json.load(open(f'scales/scale=1024-{seed}/run.json')) for seed in (0, 1)]
+row = rows['1024']
+for column, field in ('final_loss', 'final_loss'), ('val_loss', 'val_loss'):
+    values = [r['training'][field] for r in records]
+    assert math.isclose(float(row[column]), sum(values) / 2, rel_tol=1e-12), (row, values)
+    assert math.isclose(float(row[column + '_se']), statistics.stdev(values) / math.sqrt(2), rel_tol=1e-9), (row, values)
+assert (row['steps_done'], row['steps_done_max'], row['loss_scale'], row['skipped'], row['n']) == ('4', '4', '1024', '0', '2'), row
+assert row['final_rms'] == '' and row['overflow'] == '0' and row['first_step'] == ''
+dead = rows['1e+30'] if '1e+30' in rows else rows['1e30']
+records = [json.load(open(f'scales/scale=1e30-{seed}/run.json')) for seed in (0, 1)]
+assert dead['diverged'] == '2' and dead['final_loss'] == '' and dead['skipped'] == str(sum(r['training']['skipped'] for r in records)), dead
+first = records[0]['first_offender']
+assert [dead['first_' + k] for k in ('layer', 'sublayer', 'site', 'direction', 'step')] == [str(first[k]) for k in
+    ('layer', 'sublayer', 'site', 'direction', 'step')], dead
+END
+}
+check 'trainings without probes are compared by losses, steps, loss scale' trainings_without_probes
+
+rows_alone() {
+    mkdir -p alone && cp rates/steps.csv rates/config.csv alone && compare rates --by lr --csv && mv out cells && compare alone/steps.csv --by lr --csv || return
+    python3 - <<'END'
+import csv, math
+for a, b in zip(csv.DictReader(open('cells', newline='')), csv.DictReader(open('out', newline=''))):
+    for column in 'n', 'ok', 'diverged', 'steps_done', 'skipped', 'val_loss', 'final_loss', 'loss_scale':
+        assert a[column] == b[column] or math.isclose(float(a[column]), float(b[column]), rel_tol=1e-14), (column, a, b)
+END
+}
+check 'rows alone tell the same of trainings' rows_alone
+
+samples() {
+    local probes
+    for probes in none rms rms,grad,overflow; do
+        train "sampled/$probes" --probes "$probes" || return
+    done
+    train sampled/other --seed 1 --probes none || return
+    compare sampled --csv && cells 1 n=2 ok=2 steps_done=4 pooled= && [ -n "$(cell grad_ratio 1)" ] && [ -n "$(cell final_rms 1)" ] || { cat out; return 1; }
+    compare sampled/other sampled/none --csv && python3 - <<'END'
+import csv
+print(next(csv.DictReader(open('out', newline='')))['final_loss_se'], file=open('se', 'w'))
+END
+    compare sampled --csv && cells 1 "final_loss_se=$(cat se)" || return
+    sed -i 's/"final_loss": [0-9.]*/"final_loss": 9/' sampled/rms/run.json
+    "$program" compare sampled >out 2>err && [ "$(wc -l <err)" -eq 1 ] && grep -q 'sampled/none/.* and sampled/rms/.* of one sample.* final loss is .* and 9' err
+}
+check 'a sample that was measured twice counts once, and differences are told' samples
+
+damaged_runs() {
+    rm -rf hurt && cp -r rates hurt && rm hurt/*.csv || return
+    compare hurt --by lr || return
+    head -n -1 hurt/lr=3-1/steps.csv >cut && cp cut hurt/lr=3-1/steps.csv && refused 1 'hurt/lr=3-1/steps.csv has' hurt --by lr || return
+    rm hurt/lr=3-1/steps.csv && refused 1 'hurt/lr=3-1/steps.csv is missing' hurt --by lr || return
+    head -c 700 "rates/lr=3-1/layers.csv" >hurt/lr=3-1/layers.csv && refused 1 'hurt/lr=3-1/layers.csv' hurt --by lr || return
+    rm -r hurt/lr=3-1 && cp rates/config.csv hurt && cp rates/layers.csv hurt && refused 1 'which is in no folder beside it' hurt --by lr || return
+    rm -r hurt/lr=* && compare hurt/ --by lr --csv && cells 1 n=2
+    [ "$(id -u)" -ne 0 ] || return 0
+    cp -r rates locked && rm locked/*.csv && chmod 0 locked/lr=3-1/steps.csv && refused 1 'locked/lr=3-1/steps.csv' locked || return
+    chmod 600 locked/lr=3-1/steps.csv && chmod 0 locked/lr=3-1 && refused 1 'locked/lr=3-1' locked || return
+    chmod 700 locked/lr=3-1
+}
+check 'a damaged run is named, and nothing is compared without it' damaged_runs
+
+broken_off() {
+    rm -rf off && cp -r rates off && rm off/*.csv off/lr=3-1/run.json off/lr=0.01-1/{layers,sites}.csv || return
+    local file
+    for file in layers sites steps; do
+        head -c -9 "rates/lr=3-1/$file.csv" >"off/lr=3-1/$file.csv.part" && rm "off/lr=3-1/$file.csv" || return
+    done
+    sed -i 's/"files": {[^}]*}/"files": {}/; s/"status": "ok"/"status": "interrupted"/' off/lr=0.01-1/run.json
+    python3 -c '
+import json
+path = "off/lr=0.01-1/run.json"
+record = json.load(open(path))
+record["files"], record["status"] = {}, "interrupted"
+json.dump(record, open(path, "w"))'
+    compare off --by layout && says 'pre 4 1 of 4 diverged, 1 interrupted, 1 broken off 3..4 1 0 0 lr' &&
+        compare off --csv && cells 1 n=4 ok=1 diverged=1 interrupted=1 broken_off=1 steps_done=3
+}
+check 'runs that were interrupted and those that were broken off are told apart' broken_off
+
 # baseline
 
 against_baseline() {
-    compare "$data"/ablation{,-sites}.csv --baseline base && says 'other-seeds 2 ok ok 0 -0.3333 +- 1.3 0 +- 0 2.667 +- 3.5 0 +- 0 1 +- 0 0 +- 0' \
-        'gain, "2" 3 ok ok 3 2 +- 0.29 0 +- 0 1 +- 0 -0.5 +- 0 4 +- 0 0 +- 0' 'broken 2 1 of 2 diverged ok 2 - - - - - -' || return
+    compare "$data"/ablation{,-sites}.csv --baseline base && says 'other-seeds 2 ok ok 0 -0.3333 +- 1.3 0 +- 0 2.667 +- 3.5 0 +- 0 1 0 +- 0' \
+        'gain, "2" 3 ok ok 3 2 +- 0.29 0 +- 0 1 +- 0 -0.5 +- 0 4 0 +- 0' 'broken 2 1 of 2 diverged ok 2 - - - - - -' || return
     compare "$data"/ablation{,-config}.csv --baseline base --by width --json && python3 - <<'END'
 import json, math
 rows = {row['label']: row for row in json.load(open('out'))}
@@ -274,7 +395,13 @@ check 'a folder without runs' empty_folder
 check 'an empty file' refused 1 'is empty' /dev/null
 check 'other columns' refused 1 "no column 'run'" "$data/../csv/sweep_with_diverged.csv"
 check 'sites alone' refused 1 'no runs' "$data/ablation-sites.csv"
-check 'a run twice' refused 1 'power.csv and in ' "$data/power.csv" "$data/power.csv"
+run_twice() {
+    cp "$data/power.csv" copy.csv && refused 1 'power.csv and in copy.csv' "$data/power.csv" copy.csv || return
+    compare "$data/power.csv" && mv out once && ln -s "$data/power.csv" link.csv && compare "$data/power.csv" link.csv "$data/../compare/power.csv" &&
+        cmp once out || return
+    compare runs && mv out once && compare runs runs/* runs/ && cmp once out
+}
+check 'a run in two files is refused, one file given twice counts once' run_twice
 
 missing_column() {
     local column
