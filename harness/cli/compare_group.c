@@ -68,10 +68,8 @@ static bool is_no_difference(const struct nh_group *g, const char *option)
 {
     if (strcmp(option, "data-seed") == 0 || strcmp(option, "sample") == 0)
         return true;
-    for (int i = 0; i < nh_option_count; i++)
-        if (strcmp(nh_option_table[i].name, option) == 0)
-            return nh_option_table[i].measures && nh_compared_value(g->runs[0], "sample");
-    return false;
+    const struct nh_option *o = nh_option_find(option, strlen(option));
+    return o && o->measures && nh_compared_value(g->runs[0], "sample");
 }
 
 /* Names of what differs among the runs of a group, seeds apart. */

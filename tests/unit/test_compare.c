@@ -401,13 +401,13 @@ START_TEST(ties_of_first_offenders_go_to_the_lowest_layer)
         struct nh_place places[5];
         size_t winner, runs;
     } cases[] = {
-        {{{true, 7, "ffn", "residual"}, {true, 3, "ffn", "residual"}}, 1, 1},
-        {{{true, 7, "ffn", "residual"}, {true, 3, "ffn", "residual"}, {true, 7, "ffn", "residual"}}, 0, 2},
-        {{{true, 7, "ffn", "a"}, {true, 3, "attn", "b"}, {true, 7, "ffn", "a"}, {true, 3, "attn", "b"}, {.known = false}}, 1, 2},
-        {{{true, 3, "ffn", "qkv"}, {true, 3, "attn", "scores"}}, 1, 1},
-        {{{true, 3, "attn", "scores"}, {true, 3, "attn", "qkv"}}, 1, 1},
-        {{{true, 10, "attn", "qkv"}, {true, 9, "ffn", "scores"}, {true, 10, "ffn", "qkv"}}, 1, 1},
-        {{{true, 9, "attn", "qkv"}, {true, 9, "attn", "qkv"}, {true, 1, "attn", "qkv"}, {true, 2, "attn", "qkv"}}, 0, 2},
+        {{{true, 7, 0, "ffn", "residual", ""}, {true, 3, 0, "ffn", "residual", ""}}, 1, 1},
+        {{{true, 7, 0, "ffn", "residual", ""}, {true, 3, 0, "ffn", "residual", ""}, {true, 7, 0, "ffn", "residual", ""}}, 0, 2},
+        {{{true, 7, 0, "ffn", "a", ""}, {true, 3, 0, "attn", "b", ""}, {true, 7, 0, "ffn", "a", ""}, {true, 3, 0, "attn", "b", ""}, {.known = false}}, 1, 2},
+        {{{true, 3, 0, "ffn", "qkv", ""}, {true, 3, 0, "attn", "scores", ""}}, 1, 1},
+        {{{true, 3, 0, "attn", "scores", ""}, {true, 3, 0, "attn", "qkv", ""}}, 1, 1},
+        {{{true, 10, 0, "attn", "qkv", ""}, {true, 9, 0, "ffn", "scores", ""}, {true, 10, 0, "ffn", "qkv", ""}}, 1, 1},
+        {{{true, 9, 0, "attn", "qkv", ""}, {true, 9, 0, "attn", "qkv", ""}, {true, 1, 0, "attn", "qkv", ""}, {true, 2, 0, "attn", "qkv", ""}}, 0, 2},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct nh_compared runs[5] = {0}, *all[5];
