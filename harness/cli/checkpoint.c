@@ -230,6 +230,8 @@ int nh_checkpoint_read(struct nh_run *run, struct nh_extent extents[NH_TABLE_COU
         status = nh_fail(NH_FAILED, "%s: '%s' of its metadata is missing or wrong; --force starts the run anew", path, broken);
     if (!status)
         status = read_states(run, s, &digest);
+    if (!status)
+        status = nh_safetensors_check(s);
     if (!status && !is_whole(s, digest))
         status = nh_fail(NH_FAILED, "%s: what it holds is not what was written; --force starts the run anew", path);
     if (!status)

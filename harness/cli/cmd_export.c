@@ -47,7 +47,7 @@ static bool has_names(const struct nh_arch *arch, const struct nh_config *c, con
     bool all = true;
     for (int p = 0; all && p < g->n_params; p++) {
         size_t n;
-        free(nh_arch_pieces(arch, arch->prefixes, c, &g->params[p], &n));
+        free(nh_arch_pieces(arch, &arch->prefix, c, &g->params[p], &n));
         all = n > 0;
     }
     return all;
@@ -131,7 +131,7 @@ static int add_param(struct tensors *t, const struct nh_model *m, int param, con
 {
     const struct nh_param *p = &m->graph->params[param];
     size_t n;
-    struct nh_piece *pieces = nh_arch_pieces(arch, arch->prefixes, c, p, &n);
+    struct nh_piece *pieces = nh_arch_pieces(arch, &arch->prefix, c, p, &n);
     double *w = malloc((size_t)p->rows * (size_t)p->cols * sizeof *w);
     int status = w ? NH_OK : nh_fail(NH_FAILED, "out of memory for the tensors; try a smaller model");
     if (!status)
@@ -179,6 +179,8 @@ static int start(struct nh_run *run, bool wide)
     int status = tokens ? nh_data_batch(run->data, 0, tokens) : nh_fail(NH_FAILED, "out of memory for a batch");
     if (!status)
         status = nh_model_create(&run->model, &plain, c->batch, c->seq, c->vocab, tokens, false);
+    if (!status && run->options.checkpoint)
+        status = nh_hf_check(run->options.checkpoint);
     free(tokens);
     return status;
 }

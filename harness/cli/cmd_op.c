@@ -224,6 +224,12 @@ static int load(const struct job *job, int i)
         return NH_FAILED;
     if (t)
         nh_tensor_read(t, x);
+    for (size_t k = 0; t && t->type == NH_TENSOR_I64 && k < n; k++)
+        if (fabs(x[k]) >= 0x1p53) { /* a double does not tell it from its neighbours, so that a cast would be its second rounding */
+            free(x);
+            return nh_fail(NH_FAILED, "'%s': number %zu of tensor '%s' has more than 53 bits; give numbers that a double holds, as F64",
+                           job->b.q->in, k, t->name);
+        }
     for (size_t k = 0; !t && k < n; k++)
         x[k] = 1; /* a gain that is not given */
     const int status = put(job, i, x, n);
@@ -371,6 +377,8 @@ static int run(struct job *job, const struct nh_safetensors *file)
         job->core->forward(job->exec);
     if (!status && job->b.q->gradients)
         status = backward(job);
+    if (!status)
+        status = nh_safetensors_check(file);
     if (!status)
         status = write_results(job);
     if (!status)

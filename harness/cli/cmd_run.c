@@ -87,6 +87,12 @@ static int begin(struct nh_run *run)
     return run->dir ? NH_OK : nh_fail(NH_FAILED, "out of memory");
 }
 
+/** Behind the last read of the checkpoint's numbers: they are what its files hold. */
+static int check_weights(const struct nh_run *run)
+{
+    return run->options.checkpoint ? nh_hf_check(run->options.checkpoint) : NH_OK;
+}
+
 static int make_models(struct nh_run *run)
 {
     const struct nh_config *c = &run->options.config;
@@ -107,7 +113,7 @@ static int make_models(struct nh_run *run)
         status = nh_model_create(&run->wide, &twin, c->batch, c->seq, c->vocab, tokens, false);
     }
     free(tokens);
-    return status;
+    return status ? status : check_weights(run);
 }
 
 /** Of the twin nothing is looked at on the way. */
@@ -159,8 +165,10 @@ static int look(struct nh_run *run, bool *finished)
     int status = NH_OK;
     if (run->options.config.streamed)
         status = nh_measure_begin(run);
-    if (!status)
+    if (!status) {
         run_once(run);
+        status = check_weights(run);
+    }
     nh_stage("probes");
     if (!status && !run->options.config.streamed)
         status = nh_measure_begin(run);

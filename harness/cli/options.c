@@ -344,7 +344,7 @@ struct nh_piece *nh_options_pieces(const struct nh_options *o, const struct nh_p
 {
     const struct nh_arch *arch = nh_arch_find(o->config.arch);
     struct nh_piece *pieces = o->checkpoint ? nh_hf_pieces(o->checkpoint, &o->config, param, n)
-                                            : nh_arch_pieces(arch, arch ? arch->prefixes : NULL, &o->config, param, n);
+                                            : nh_arch_pieces(arch, arch ? &arch->prefix : NULL, &o->config, param, n);
     if (*n)
         return pieces;
     pieces = malloc(sizeof *pieces);

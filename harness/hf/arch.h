@@ -21,10 +21,12 @@ enum { NH_SETTING_SIZE = 4100 };
 /** What a config.json is read from and into. */
 struct nh_hf_reading {
     const json_t *config; /**< of the text model */
+    const json_t *outer;  /**< around it, where it is the text_config of a larger model; else NULL */
     const char *path;     /**< of the file, for errors */
     bool has_head;        /**< the checkpoint has a head's matrix of its own */
     struct nh_setting *settings; /**< so far */
     size_t n_settings;
+    char twice[200]; /**< what is wrong with a key that stands in two places, or "" */
 };
 
 struct nh_arch_key;
@@ -32,7 +34,7 @@ struct nh_arch_key;
 /** How values of a key become values of an option, and back. */
 struct nh_key_kind {
     /** Writes the option's value. NH_FAILED with the key and what would work. value: NULL where the row has no key. */
-    int (*read)(const struct nh_hf_reading *in, const struct nh_arch_key *key, const json_t *value, char text[NH_SETTING_SIZE]);
+    int (*read)(struct nh_hf_reading *in, const struct nh_arch_key *key, const json_t *value, char text[NH_SETTING_SIZE]);
     /** Sets the key, or keys, from the option's value in force. */
     void (*write)(json_t *config, const struct nh_arch_key *key, const struct nh_config *c, const char *text);
 };
@@ -81,13 +83,13 @@ struct nh_arch {
     const char *what, *source;
     const char *const *types;    /**< model_type of config.json, closed by NULL; or NULL */
     const char *class;           /**< architectures of config.json, or NULL */
-    const char *mark;            /**< without a model_type: a tensor that tells it */
+    const char *mark;            /**< without a model_type: a tensor that tells it, its name without the prefix */
     const struct nh_setting *fixed;  /**< options of every such model; closed by a NULL option, as are those below */
     const struct nh_setting *recipe; /**< options of its authors' start, for --arch */
     const struct nh_arch_key *keys;  /**< closed by a NULL kind */
     const struct nh_arch_tensor *tensors;  /**< closed by a NULL param */
     const struct nh_arch_tensor *stacked;  /**< those that newer files have instead: one tensor of three dimensions, all experts; or NULL */
-    const struct nh_arch_prefix *prefixes; /**< in the order in which they are tried; closed by a NULL body */
+    struct nh_arch_prefix prefix; /**< as they are published; files may have another */
     const char *const *unread; /**< tensors that take no part: the ends of their names or, with a dot at the end, a part of these;
                                     closed by NULL */
     const char *const *open;   /**< options that neither config.json nor tensors tell, so that they stay the user's */
@@ -121,9 +123,6 @@ struct nh_piece *nh_arch_pieces(const struct nh_arch *arch, const struct nh_arch
                                 const struct nh_param *param, size_t *n);
 struct nh_piece *nh_arch_stacked(const struct nh_arch *arch, const struct nh_arch_prefix *prefix, const struct nh_config *config,
                                  const struct nh_param *param, size_t *n);
-
-/** The value of a key, or of one of several "a|b"; NULL where there is none. */
-const json_t *nh_key_find(const json_t *config, const char *keys);
 
 /** A config.json of the architecture. text gives the value of an option, as it would be typed. */
 json_t *nh_arch_write(const struct nh_arch *arch, const struct nh_config *config,

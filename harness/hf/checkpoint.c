@@ -3,13 +3,14 @@
 
 #include "harness/core/err.h"
 #include "results/file.h"
+#include "results/input.h"
 
 #include <assert.h>
+#include <dirent.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 /** A tensor of some shard. */
@@ -31,7 +32,7 @@ struct nh_hf {
     json_t *file;         /**< config.json */
     const json_t *config; /**< of the text model in it */
     const struct nh_arch *arch;
-    const struct nh_arch_prefix *prefix;
+    struct nh_arch_prefix prefix; /**< as the files have it; both to be freed */
     struct nh_hf_reading reading;
     struct nh_safetensors **shards;
     size_t n_shards;
@@ -53,19 +54,23 @@ static char *path_of(const char *dir, const char *name)
     return asprintf(&path, "%s/%s", dir, name) < 0 ? NULL : path;
 }
 
-static int load_json(json_t **out, const char *path, const char *what)
+static int load_json(json_t **out, const char *path, const char *advice)
 {
+    enum { LIMIT = 1 << 27 };
+    unsigned char *text;
+    size_t n;
+    int status = nh_input_read(&text, &n, LIMIT, path, advice);
+    if (status)
+        return status;
     json_error_t error;
-    struct stat st;
-    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) /* of a pipe nothing may ever come */
-        return nh_fail(NH_FAILED, "'%s' is no plain file; give a folder with %s", path, what);
-    *out = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
+    *out = json_loadb((const char *)text, n, JSON_REJECT_DUPLICATES, &error);
+    const char *kind = json_is_object(*out) ? NULL : nh_input_kind(text, n);
+    free(text);
     if (json_is_object(*out))
         return NH_OK;
-    if (!*out && access(path, R_OK) != 0)
-        return nh_fail(NH_FAILED, "cannot read '%s': %s; give a folder with %s", path, strerror(errno), what);
-    return nh_fail(NH_FAILED, "'%s' is no JSON object (%s, line %d); write it again", path, *out ? "something else" : error.text,
-                   *out ? 1 : error.line);
+    return kind ? nh_fail(NH_FAILED, "'%s' is %s", path, kind)
+                : nh_fail(NH_FAILED, "'%s' is no JSON object (%s, line %d); write it again", path, *out ? "something else" : error.text,
+                          *out ? 1 : error.line);
 }
 
 /* ---- the files with tensors ---- */
@@ -82,39 +87,6 @@ static int add_shard(struct nh_hf *hf, const char *name)
     return status;
 }
 
-/** The shards that an index names, each once, and every tensor where the index has it. */
-static int open_shards(struct nh_hf *hf, const char *path)
-{
-    json_t *index = NULL, *seen = json_object();
-    int status = seen ? load_json(&index, path, "model.safetensors") : no_memory();
-    const json_t *map = json_object_get(index, "weight_map");
-    const char *name;
-    json_t *value;
-    if (!status && !json_is_object(map))
-        status = nh_fail(NH_FAILED, "'%s' has no weight_map, which tells the file of each tensor; get the whole checkpoint", path);
-    json_object_foreach((json_t *)(uintptr_t)map, name, value)
-    {
-        const char *file = json_string_value(value);
-        if (!status && (!file || !*file || *file == '.' || strchr(file, '/')))
-            status = nh_fail(NH_FAILED, "'%s': the file of '%.80s' must be a plain name in the same folder", path, name);
-        if (status || json_object_get(seen, file))
-            continue;
-        json_object_set_new(seen, file, json_integer((json_int_t)hf->n_shards));
-        status = add_shard(hf, file);
-    }
-    json_object_foreach((json_t *)(uintptr_t)map, name, value)
-    {
-        if (status)
-            break;
-        const json_int_t shard = json_integer_value(json_object_get(seen, json_string_value(value)));
-        if (!nh_safetensors_find(hf->shards[shard], name))
-            status = nh_fail(NH_FAILED, "'%s': the tensor '%.80s' is not in %s, where the index has it; get the whole checkpoint", path,
-                             name, json_string_value(value));
-    }
-    json_decref(index), json_decref(seen);
-    return status;
-}
-
 static int by_name(const void *a, const void *b)
 {
     return strcmp(((const struct entry *)a)->tensor->name, ((const struct entry *)b)->tensor->name);
@@ -126,16 +98,117 @@ static struct entry *find(const struct nh_hf *hf, const char *name)
     return hf->n_entries ? bsearch(&(struct entry){.tensor = &key}, hf->entries, hf->n_entries, sizeof *hf->entries, by_name) : NULL;
 }
 
-static int list_tensors(struct nh_hf *hf)
+/** Room for n tensors. */
+static int make_entries(struct nh_hf *hf, size_t n)
 {
+    hf->entries = calloc(n + 1, sizeof *hf->entries);
+    return hf->entries ? NH_OK : no_memory();
+}
+
+/** Takes the tensors from the files that the index names, each from the one where the index has it: what else these hold, and files
+ *  that it does not name, are no part of the checkpoint. */
+static int take_indexed(struct nh_hf *hf, const char *path)
+{
+    json_t *index = NULL, *seen = json_object();
+    int status = seen ? load_json(&index, path, "get the whole checkpoint") : no_memory();
+    const json_t *map = json_object_get(index, "weight_map");
+    const char *name;
+    json_t *value;
+    if (!status && !json_is_object(map))
+        status = nh_fail(NH_FAILED, "'%s' has no weight_map, which tells the file of each tensor; get the whole checkpoint", path);
+    if (!status)
+        status = make_entries(hf, json_object_size(map));
+    json_object_foreach((json_t *)(uintptr_t)map, name, value)
+    {
+        const char *file = json_string_value(value);
+        if (!status && (!file || !*file || *file == '.' || strchr(file, '/')))
+            status = nh_fail(NH_FAILED, "'%s': the file of '%.80s' must be a plain name in the same folder", path, name);
+        if (!status && !json_object_get(seen, file)) {
+            if (json_object_set_new(seen, file, json_integer((json_int_t)hf->n_shards)))
+                status = no_memory();
+            else
+                status = add_shard(hf, file);
+        }
+        if (status)
+            break;
+        const struct nh_safetensors *shard = hf->shards[json_integer_value(json_object_get(seen, file))];
+        const struct nh_tensor *tensor = nh_safetensors_find(shard, name);
+        if (tensor)
+            hf->entries[hf->n_entries++].tensor = tensor;
+        else
+            status = nh_fail(NH_FAILED, "'%s': the tensor '%.80s' is not in %.80s, where the index has it; get the whole checkpoint", path,
+                             name, file);
+    }
+    json_decref(index), json_decref(seen);
+    return status;
+}
+
+/** Takes all tensors of all files. */
+static int take_all(struct nh_hf *hf)
+{
+    size_t n = 0;
     for (size_t s = 0; s < hf->n_shards; s++)
-        hf->n_entries += nh_safetensors_count(hf->shards[s]);
-    hf->entries = calloc(hf->n_entries + 1, sizeof *hf->entries);
-    if (!hf->entries)
-        return no_memory();
-    for (size_t s = 0, i = 0; s < hf->n_shards; s++)
+        n += nh_safetensors_count(hf->shards[s]);
+    const int status = make_entries(hf, n);
+    for (size_t s = 0; !status && s < hf->n_shards; s++)
         for (size_t t = 0; t < nh_safetensors_count(hf->shards[s]); t++)
-            hf->entries[i++].tensor = nh_safetensors_at(hf->shards[s], t);
+            hf->entries[hf->n_entries++].tensor = nh_safetensors_at(hf->shards[s], t);
+    return status;
+}
+
+/** How many shards there are by the name of one, model-00001-of-00003.safetensors; 0: it is no such name. */
+static int shard_count(const char *name)
+{
+    int number, count, end = 0;
+    if (sscanf(name, "model-%5d-of-%5d.safetensors%n", &number, &count, &end) != 2 || !end || name[end] || number < 1 || count < number)
+        return 0;
+    return count;
+}
+
+/** Opens the shards of a folder without an index: model-00001-of-0000N.safetensors and so on, all N of them. */
+static int add_shards(struct nh_hf *hf)
+{
+    DIR *dir = opendir(hf->dir);
+    if (!dir)
+        return nh_fail(NH_FAILED, "cannot read the folder '%s': %s; give the folder of a checkpoint", hf->dir, strerror(errno));
+    int count = 0, other = 0;
+    for (const struct dirent *d; (d = readdir(dir));) {
+        const int n = shard_count(d->d_name);
+        other = n && count && n != count ? n : other;
+        count = n && !count ? n : count;
+    }
+    closedir(dir);
+    if (!count)
+        return nh_fail(NH_FAILED, "'%s' has neither model.safetensors, model.safetensors.index.json nor shards such as "
+                                  "model-00001-of-00002.safetensors; give the folder of a checkpoint in safetensors", hf->dir);
+    if (other)
+        return nh_fail(NH_FAILED, "'%s' has shards of %d and of %d files, and no index that tells which count; keep those of one checkpoint",
+                       hf->dir, count, other);
+    int status = NH_OK;
+    for (int i = 1; !status && i <= count; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "model-%05d-of-%05d.safetensors", i, count);
+        status = add_shard(hf, name);
+    }
+    return status;
+}
+
+/** With an index what it says; else the single file, else all shards. */
+static int open_files(struct nh_hf *hf)
+{
+    static const char single[] = "model.safetensors", index[] = "model.safetensors.index.json";
+    char *one = path_of(hf->dir, single), *many = path_of(hf->dir, index);
+    int status = one && many ? NH_OK : no_memory();
+    if (!status && access(many, F_OK) == 0) {
+        status = take_indexed(hf, many);
+    } else if (!status) {
+        status = access(one, F_OK) == 0 ? add_shard(hf, single) : add_shards(hf);
+        if (!status)
+            status = take_all(hf);
+    }
+    free(one), free(many);
+    if (status)
+        return status;
     qsort(hf->entries, hf->n_entries, sizeof *hf->entries, by_name);
     for (size_t i = 1; i < hf->n_entries; i++)
         if (by_name(&hf->entries[i - 1], &hf->entries[i]) == 0)
@@ -143,19 +216,12 @@ static int list_tensors(struct nh_hf *hf)
     return NH_OK;
 }
 
-static int open_files(struct nh_hf *hf)
+int nh_hf_check(const struct nh_hf *hf)
 {
-    static const char single[] = "model.safetensors", index[] = "model.safetensors.index.json";
-    char *one = path_of(hf->dir, single), *many = path_of(hf->dir, index);
-    int status = one && many ? NH_OK : no_memory();
-    if (!status && access(one, F_OK) == 0)
-        status = add_shard(hf, single);
-    else if (!status && access(many, F_OK) == 0)
-        status = open_shards(hf, many);
-    else if (!status)
-        status = nh_fail(NH_FAILED, "'%s' has neither %s nor %s; give the folder of a checkpoint", hf->dir, single, index);
-    free(one), free(many);
-    return status ? status : list_tensors(hf);
+    int status = NH_OK;
+    for (size_t s = 0; !status && s < hf->n_shards; s++)
+        status = nh_safetensors_check(hf->shards[s]);
+    return status;
 }
 
 /* ---- the architecture ---- */
@@ -166,6 +232,23 @@ static bool has_type(const struct nh_arch *arch, const char *type)
         if (strcmp(*t, type) == 0)
             return true;
     return false;
+}
+
+/** Where `name` begins in a published name that is `name` or ends in it behind a dot; NULL where it does not. */
+static const char *behind_prefix(const char *published, const char *name)
+{
+    const size_t n = strlen(published), m = strlen(name);
+    if (n < m || strcmp(published + n - m, name) != 0 || (n > m && published[n - m - 1] != '.'))
+        return NULL;
+    return published + n - m;
+}
+
+static bool has_mark(const struct nh_hf *hf, const struct nh_arch *arch)
+{
+    bool there = false;
+    for (size_t i = 0; arch->mark && !there && i < hf->n_entries; i++)
+        there = behind_prefix(hf->entries[i].tensor->name, arch->mark);
+    return there;
 }
 
 static int unknown_type(const struct nh_hf *hf, const char *type)
@@ -182,10 +265,14 @@ static int find_arch(struct nh_hf *hf)
     const json_t *type = json_object_get(hf->file, "model_type");
     hf->config = hf->file;
     for (size_t i = 0; nh_archs[i] && !hf->arch; i++)
-        if (json_is_string(type) ? has_type(nh_archs[i], json_string_value(type)) : nh_archs[i]->mark && find(hf, nh_archs[i]->mark))
+        if (json_is_string(type) ? has_type(nh_archs[i], json_string_value(type)) : has_mark(hf, nh_archs[i]))
             hf->arch = nh_archs[i];
     if (!hf->arch)
         return unknown_type(hf, json_is_string(type) ? json_string_value(type) : "(none)");
+    const json_t *window = json_object_get(hf->file, "sliding_window");
+    if (!json_is_string(type) && json_is_number(window) && !json_is_false(json_object_get(hf->file, "use_sliding_window")))
+        return nh_fail(NH_FAILED, "'%s' has sliding_window and no model_type: whether a window is seen through depends on that; write the "
+                                  "model_type into it, or set sliding_window to null", hf->config_path);
     if (json_is_object(json_object_get(hf->file, "text_config")))
         hf->config = json_object_get(hf->file, "text_config");
     const char *inner = json_string_value(json_object_get(hf->config, "model_type"));
@@ -199,36 +286,93 @@ static int find_arch(struct nh_hf *hf)
     return NH_OK;
 }
 
-/** The prefix with which the embedding is there. */
-static int find_prefix(struct nh_hf *hf)
+/** The own name of the tensor of a parameter that needs no sizes, with no prefix; to be freed. NULL: the architecture has none. */
+static char *own_name(const struct nh_arch *arch, const char *param)
 {
-    const struct nh_param embed = {.name = "embed", .rows = 1, .cols = 1};
-    const struct nh_config any = {.heads = 1, .kv_heads = 1};
-    char name[112] = "";
-    for (const struct nh_arch_prefix *p = hf->arch->prefixes; p->body; p++) {
-        size_t n;
-        struct nh_piece *piece = nh_arch_pieces(hf->arch, p, &any, &embed, &n);
-        assert(n == 1);
-        const bool there = find(hf, piece->name);
-        memcpy(name, piece->name, sizeof name);
-        free(piece);
-        if (there) {
-            hf->prefix = p;
-            return NH_OK;
+    static const struct nh_arch_prefix none = {"", ""};
+    static const struct nh_config any = {.heads = 1, .kv_heads = 1};
+    struct nh_param p = {.rows = 1, .cols = 1};
+    snprintf(p.name, sizeof p.name, "%s", param);
+    size_t n;
+    struct nh_piece *piece = nh_arch_pieces(arch, &none, &any, &p, &n);
+    char *name = n ? strdup(piece->name) : NULL;
+    free(piece);
+    return name;
+}
+
+/** What stands before the names of all tensors is what stands before the embedding's: "model.", nothing, "language_model.model.", or
+ *  what a wrapper has put there. Of several embeddings it is that with the final norm beside it. */
+static int find_body(struct nh_hf *hf)
+{
+    char *embed = own_name(hf->arch, "embed"), *norm = own_name(hf->arch, "norm_final.gain"), *found = NULL;
+    int status = embed && norm ? NH_OK : no_memory();
+    for (size_t i = 0, n = 0; !status && i < hf->n_entries; i++) {
+        const char *name = hf->entries[i].tensor->name, *at = behind_prefix(name, embed);
+        if (!at)
+            continue;
+        char *body = strndup(name, (size_t)(at - name)), *beside = NULL;
+        if (!body || asprintf(&beside, "%s%s", body, norm) < 0) {
+            free(body);
+            status = no_memory();
+            break;
         }
+        const bool whole = find(hf, beside);
+        free(beside);
+        if (whole && n++)
+            status = nh_fail(NH_FAILED, "'%s' holds two models, of '%s%s' and of '%.80s'; keep the files of one", hf->dir, found, embed, name);
+        if (whole || !found)
+            free(found), found = body;
+        else
+            free(body);
     }
-    return nh_fail(NH_FAILED, "'%s': there is no tensor '%s', which a checkpoint of %s has; get the whole checkpoint", hf->dir, name,
-                   hf->arch->name);
+    if (!status && !found)
+        status = nh_fail(NH_FAILED, "'%s': there is no tensor '%s%s', which a checkpoint of %s has; get the whole checkpoint", hf->dir,
+                         hf->arch->prefix.body, embed, hf->arch->name);
+    free(embed), free(norm);
+    if (status)
+        free(found);
+    else
+        hf->prefix.body = found;
+    return status;
+}
+
+/** The head's is all of that, or the first of its parts ("a.b.", "a.", ""), whichever has a head; else as it is published. */
+static int find_head(struct nh_hf *hf)
+{
+    char *own = own_name(hf->arch, "head"), *prefix = strdup(hf->prefix.body);
+    int status = prefix ? NH_OK : no_memory();
+    for (char *end = prefix ? prefix + strlen(prefix) : NULL; !status && own;) {
+        char *name;
+        *end = '\0';
+        if (asprintf(&name, "%s%s", prefix, own) < 0) {
+            status = no_memory();
+            break;
+        }
+        hf->reading.has_head = find(hf, name);
+        free(name);
+        if (hf->reading.has_head || end == prefix)
+            break;
+        do
+            end--;
+        while (end > prefix && end[-1] != '.');
+    }
+    free(own);
+    if (!status && !hf->reading.has_head) {
+        free(prefix);
+        prefix = strdup(hf->arch->prefix.head);
+        status = prefix ? NH_OK : no_memory();
+    }
+    if (status)
+        free(prefix);
+    else
+        hf->prefix.head = prefix;
+    return status;
 }
 
 static int read_config(struct nh_hf *hf)
 {
-    const struct nh_param head = {.name = "head", .rows = 1, .cols = 1};
-    const struct nh_config any = {.heads = 1, .kv_heads = 1};
-    size_t n;
-    struct nh_piece *piece = nh_arch_pieces(hf->arch, hf->prefix, &any, &head, &n);
-    hf->reading = (struct nh_hf_reading){.config = hf->config, .path = hf->config_path, .has_head = n && find(hf, piece->name)};
-    free(piece);
+    hf->reading.config = hf->config, hf->reading.path = hf->config_path;
+    hf->reading.outer = hf->config == hf->file ? NULL : hf->file;
     return nh_arch_read(&hf->reading, hf->arch);
 }
 
@@ -238,13 +382,15 @@ int nh_hf_open(struct nh_hf **out, const char *dir)
     if (!hf)
         return no_memory();
     hf->dir = strdup(dir), hf->config_path = path_of(dir, "config.json");
-    int status = hf->dir && hf->config_path ? load_json(&hf->file, hf->config_path, "config.json") : no_memory();
+    int status = hf->dir && hf->config_path ? load_json(&hf->file, hf->config_path, "give a folder with config.json") : no_memory();
     if (!status)
         status = open_files(hf);
     if (!status)
         status = find_arch(hf);
     if (!status)
-        status = find_prefix(hf);
+        status = find_body(hf);
+    if (!status)
+        status = find_head(hf);
     if (!status)
         status = read_config(hf);
     if (status) {
@@ -264,6 +410,7 @@ void nh_hf_close(struct nh_hf *hf)
         nh_safetensors_close(hf->shards[i]);
     nh_hf_reading_free(&hf->reading);
     json_decref(hf->file);
+    free((char *)(uintptr_t)hf->prefix.body), free((char *)(uintptr_t)hf->prefix.head);
     free(hf->bound), free(hf->entries), free(hf->shards), free(hf->dir), free(hf->config_path);
     free(hf);
 }
@@ -286,9 +433,9 @@ const struct nh_shape *nh_hf_shape(const struct nh_hf *hf, const char *name)
 
 struct nh_piece *nh_hf_pieces(const struct nh_hf *hf, const struct nh_config *config, const struct nh_param *param, size_t *n)
 {
-    struct nh_piece *pieces = nh_arch_pieces(hf->arch, hf->prefix, config, param, n), *stacked;
+    struct nh_piece *pieces = nh_arch_pieces(hf->arch, &hf->prefix, config, param, n), *stacked;
     size_t n_stacked;
-    if (!*n || find(hf, pieces->name) || !(stacked = nh_arch_stacked(hf->arch, hf->prefix, config, param, &n_stacked)))
+    if (!*n || find(hf, pieces->name) || !(stacked = nh_arch_stacked(hf->arch, &hf->prefix, config, param, &n_stacked)))
         return pieces;
     if (find(hf, stacked->name)) {
         free(pieces);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-/** A Hugging Face folder: config.json, and model.safetensors or the shards of model.safetensors.index.json, mapped into memory.
- *  Nothing in it is trusted. */
+/** A Hugging Face folder: config.json, and the tensors that model.safetensors.index.json names, or without it those of
+ *  model.safetensors or of all shards (model-00001-of-0000N.safetensors); mapped into memory. Nothing in it is trusted. */
 #ifndef NH_HF_CHECKPOINT_H
 #define NH_HF_CHECKPOINT_H
 
@@ -32,6 +32,10 @@ struct nh_piece *nh_hf_pieces(const struct nh_hf *hf, const struct nh_config *co
 
 /** The shape of a tensor in the file; NULL where there is none of this name. */
 const struct nh_shape *nh_hf_shape(const struct nh_hf *hf, const char *name);
+
+/** Whether all numbers that have been read were those of the files: to be asked behind the last read, before its results are used.
+ *  NH_FAILED with the file where one has been cut or changed meanwhile, or cannot be read. */
+int nh_hf_check(const struct nh_hf *hf);
 
 /** Digest of config.json, of names, types and shapes of all tensors, and of samples of their numbers. */
 uint64_t nh_hf_digest(const struct nh_hf *hf);

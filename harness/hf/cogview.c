@@ -45,7 +45,7 @@ const struct nh_arch nh_arch_cogview = {
                     {"scale_normalization", "ln-relax", &nh_key_word, "8", NULL, NH_SETTINGS({"true", "8"}, {"false", "off"})},
                     NH_KEY_MUST("attention_mask_sep", "0")),
     .tensors = tensors,
-    .prefixes = NH_PREFIXES({"", ""}),
+    .prefix = {"", ""},
 };
 
 const struct nh_arch nh_arch_cogview_paper = {
@@ -55,5 +55,5 @@ const struct nh_arch nh_arch_cogview_paper = {
     .fixed = NH_SETTINGS(COGVIEW),
     .recipe = NH_SETTINGS({"init", "gpt2"}, {"ln-relax", "1"}, {"pb-relax", "32"}, {"embed-shrink", "0.1"}),
     .tensors = tensors,
-    .prefixes = NH_PREFIXES({"", ""}),
+    .prefix = {"", ""},
 };

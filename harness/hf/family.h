@@ -8,7 +8,6 @@
 #define NH_SETTINGS(...) (const struct nh_setting[]){__VA_ARGS__, {NULL, NULL}}
 #define NH_KEYS(...)     (const struct nh_arch_key[]){__VA_ARGS__, {NULL, NULL, NULL, NULL, NULL, NULL}}
 #define NH_TENSORS(...)  (const struct nh_arch_tensor[]){__VA_ARGS__, {NULL, NULL, NH_WHOLE, false}}
-#define NH_PREFIXES(...) (const struct nh_arch_prefix[]){__VA_ARGS__, {NULL, NULL}}
 #define NH_WORDS(...)    (const char *const[]){__VA_ARGS__, NULL}
 
 /* Sizes, by the keys of all descendants; of some, values without the key. */
@@ -57,7 +56,6 @@
     {"attn.norm_pre.gain", "layers.%d.input_layernorm.weight", NH_WHOLE, false},                                                  \
         {"ffn.norm_pre.gain", "layers.%d.post_attention_layernorm.weight", NH_WHOLE, false}
 
-#define NH_PREFIX_MODEL NH_PREFIXES({"model.", ""})
-#define NH_UNREAD_ROPE  NH_WORDS("rotary_emb.inv_freq")
+#define NH_UNREAD_ROPE NH_WORDS("rotary_emb.inv_freq")
 
 #endif

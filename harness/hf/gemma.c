@@ -31,12 +31,12 @@ const struct nh_arch nh_arch_gemma2 = {
     .recipe = NH_SETTINGS(RECIPE, {"pattern", "lg"}, {"window", "4096"}, {"score-softcap", "50"}, {"softcap", "30"}),
     .keys = NH_KEYS(NH_KEYS_SIZES, KEYS, {NULL, "theta", &nh_key_theta, "10000", NULL, NULL},
                     {NULL, "pattern", &nh_key_layers, NULL, NULL, NH_SETTINGS({"", "2"})},
-                    {"sliding_window", "window", &nh_key_window, "4096", "all", NULL},
+                    {NULL, "window", &nh_key_window, "4096", NULL, NULL},
                     {NULL, "rope-scaling", &nh_key_scaling, NULL, NULL, NULL},
                     {"attn_logit_softcapping", "score-softcap", &nh_key_real, "50", "off", NULL},
                     {"final_logit_softcapping", "softcap", &nh_key_real, "30", "off", NULL}),
     .tensors = NH_TENSORS(TENSORS),
-    .prefixes = NH_PREFIX_MODEL,
+    .prefix = {"model.", ""},
     .unread = NH_UNREAD_ROPE,
 };
 
@@ -50,12 +50,12 @@ const struct nh_arch nh_arch_gemma3 = {
     .recipe = NH_SETTINGS(RECIPE, {"pattern", "lllllg"}, {"window", "1024"}, {"theta", "1000000"}, {"theta-local", "10000"}),
     .keys = NH_KEYS(NH_KEYS_SIZES_OR("8", "4", "262208"), KEYS, {NULL, "theta", &nh_key_theta, "1000000", NULL, NULL},
                     {NULL, "pattern", &nh_key_layers, NULL, NULL, NH_SETTINGS({"sliding_window_pattern|_sliding_window_pattern", "6"})},
-                    {"sliding_window", "window", &nh_key_window, "4096", "all", NULL},
+                    {NULL, "window", &nh_key_window, "4096", NULL, NULL},
                     {NULL, "theta-local", &nh_key_theta_local, "10000", NULL, NULL},
                     {NULL, "rope-scaling", &nh_key_scaling_global, NULL, NULL, NULL},
                     {"attn_logit_softcapping", "score-softcap", &nh_key_real, "off", NULL, NULL},
                     {"final_logit_softcapping", "softcap", &nh_key_real, "off", NULL, NULL}),
     .tensors = NH_TENSORS(TENSORS, NH_TENSORS_QK_NORM),
-    .prefixes = NH_PREFIXES({"model.", ""}, {"language_model.model.", "language_model."}, {"model.language_model.", ""}),
+    .prefix = {"model.", ""},
     .unread = NH_WORDS("rotary_emb.inv_freq", "vision_tower.", "multi_modal_projector."), /* text alone goes through */
 };

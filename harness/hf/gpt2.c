@@ -36,7 +36,7 @@ const struct nh_arch nh_arch_gpt2 = {
                           {"ffn.out.bias", "h.%d.mlp.c_proj.bias", NH_WHOLE, false},
                           {"norm_final.gain", "ln_f.weight", NH_WHOLE, false}, {"norm_final.bias", "ln_f.bias", NH_WHOLE, false},
                           {"head", "lm_head.weight", NH_WHOLE, false}),
-    .prefixes = NH_PREFIXES({"transformer.", ""}, {"", ""}), /* the published "gpt2" has none */
+    .prefix = {"transformer.", ""}, /* the published "gpt2" has none */
     .unread = NH_WORDS(".attn.bias", ".attn.masked_bias"),
     .open = NH_WORDS("gain-form"),
 };

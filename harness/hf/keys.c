@@ -14,17 +14,75 @@
 
 enum { MAX_LAYERS = 4096 };
 
-const json_t *nh_key_find(const json_t *config, const char *keys)
+/* ---- where keys are looked for ---- */
+
+static bool is_there(const json_t *value)
+{
+    return value && !json_is_null(value);
+}
+
+/** Equal values, whichever way their numbers are written. */
+static bool same(const json_t *a, const json_t *b)
+{
+    const char *name;
+    json_t *value;
+    size_t i;
+    if (json_is_number(a) && json_is_number(b))
+        return json_number_value(a) <= json_number_value(b) && json_number_value(a) >= json_number_value(b);
+    if (json_is_array(a) && json_is_array(b) && json_array_size(a) == json_array_size(b)) {
+        json_array_foreach(a, i, value)
+            if (!same(value, json_array_get(b, i)))
+                return false;
+        return true;
+    }
+    if (json_is_object(a) && json_is_object(b) && json_object_size(a) == json_object_size(b)) {
+        json_object_foreach((json_t *)(uintptr_t)a, name, value)
+            if (!same(value, json_object_get(b, name)))
+                return false;
+        return true;
+    }
+    return json_equal(a, b);
+}
+
+static void refuse_twice(struct nh_hf_reading *in, const char *format, const char *name, const char *other)
+{
+    if (!*in->twice)
+        snprintf(in->twice, sizeof in->twice, format, name, other);
+}
+
+/** A key of the text model; NULL where it is not there. A key that stands outside text_config too must say the same there, and none
+ *  but the tie of the head, which is the whole model's, may stand there alone: what the original code makes of it differs. */
+static const json_t *get(struct nh_hf_reading *in, const char *name)
+{
+    const json_t *value = json_object_get(in->config, name), *outer = json_object_get(in->outer, name);
+    const bool is_outer = strcmp(name, "tie_word_embeddings") == 0;
+    if (is_there(outer) && is_outer && !is_there(value))
+        return outer;
+    if (is_there(outer) && !value)
+        refuse_twice(in, "%s stands outside text_config alone%s; write it into text_config", name, "");
+    else if (is_there(outer) && !same(value, outer))
+        refuse_twice(in, "%s is one thing in text_config and another outside it%s; keep the right one", name, "");
+    return value;
+}
+
+/** The value of a key, or of one of several "a|b"; NULL where there is none. */
+static const json_t *find(struct nh_hf_reading *in, const char *keys)
 {
     const json_t *value = NULL;
-    for (const char *end; !value && *keys; keys = *end ? end + 1 : end) {
-        char name[64];
+    char found[64] = "", name[64];
+    for (const char *end; *keys; keys = *end ? end + 1 : end) {
         end = strchrnul(keys, '|');
         snprintf(name, sizeof name, "%.*s", (int)(end - keys), keys);
-        value = json_object_get(config, name);
+        const json_t *other = get(in, name);
+        if (is_there(value) && is_there(other) && !same(value, other))
+            refuse_twice(in, "%s and %s are two names of one key and not the same; keep the right one", found, name);
+        if (!is_there(value) && other)
+            value = other, strcpy(found, name);
     }
     return value;
 }
+
+/* ---- keys as options ---- */
 
 /** The first of the names that a row has. */
 static int name_length(const char *keys)
@@ -48,16 +106,16 @@ static bool is_whole(const json_t *value, long long *n)
 }
 
 /** A whole number of the config; `otherwise` where it is not there or null. */
-static int whole(const struct nh_hf_reading *in, const char *key, long long otherwise, long long *n)
+static int whole(struct nh_hf_reading *in, const char *key, long long otherwise, long long *n)
 {
-    const json_t *value = nh_key_find(in->config, key);
+    const json_t *value = find(in, key);
     *n = otherwise;
     if (!value || json_is_null(value) || is_whole(value, n))
         return NH_OK;
     return REFUSE(in, "%s must be a whole number", key);
 }
 
-static const char *setting(const struct nh_hf_reading *in, const char *option)
+static const char *setting(struct nh_hf_reading *in, const char *option)
 {
     for (size_t i = 0; i < in->n_settings; i++)
         if (strcmp(in->settings[i].option, option) == 0)
@@ -65,7 +123,7 @@ static const char *setting(const struct nh_hf_reading *in, const char *option)
     return "";
 }
 
-static int read_count(const struct nh_hf_reading *in, const struct nh_arch_key *key, const json_t *value, char text[NH_SETTING_SIZE])
+static int read_count(struct nh_hf_reading *in, const struct nh_arch_key *key, const json_t *value, char text[NH_SETTING_SIZE])
 {
     long long n;
     if (!is_whole(value, &n))
@@ -74,7 +132,7 @@ static int read_count(const struct nh_hf_reading *in, const struct nh_arch_key *
     return NH_OK;
 }
 
-static int read_real(const struct nh_hf_reading *in, const struct nh_arch_key *key, const json_t *value, char text[NH_SETTING_SIZE])
+static int read_real(struct nh_hf_reading *in, const struct nh_arch_key *key, const json_t *value, char text[NH_SETTING_SIZE])
 {
     double x;
     if (!is_number(value, &x))
@@ -83,7 +141,7 @@ static int read_real(const struct nh_hf_reading *in, const struct nh_arch_key *k
     return NH_OK;
 }
 
-static int read_ratio(const struct nh_hf_reading *in, const struct nh_arch_key *key, const json_t *value, char text[NH_SETTING_SIZE])
+static int read_ratio(struct nh_hf_reading *in, const struct nh_arch_key *key, const json_t *value, char text[NH_SETTING_SIZE])
 {
     long long n;
     const double width = strtod(setting(in, "width"), NULL);
@@ -104,7 +162,7 @@ static const char *plain_text(const json_t *value, char number[NH_NUMBER_SIZE])
                                     : number;
 }
 
-static int read_word(const struct nh_hf_reading *in, const struct nh_arch_key *key, const json_t *value, char text[NH_SETTING_SIZE])
+static int read_word(struct nh_hf_reading *in, const struct nh_arch_key *key, const json_t *value, char text[NH_SETTING_SIZE])
 {
     char number[NH_NUMBER_SIZE], list[256] = "";
     const char *word = plain_text(value, number);
@@ -120,11 +178,11 @@ static int read_word(const struct nh_hf_reading *in, const struct nh_arch_key *k
     return REFUSE(in, "%.*s '%.40s' is not among what the program computes: %s", name_length(key->key), key->key, word, list);
 }
 
-static int read_tie(const struct nh_hf_reading *in, const struct nh_arch_key *key, const json_t *value, char text[NH_SETTING_SIZE])
+static int read_tie(struct nh_hf_reading *in, const struct nh_arch_key *key, const json_t *value, char text[NH_SETTING_SIZE])
 {
     static const char name[] = "tie_word_embeddings";
-    value = json_object_get(in->config, name);
-    if (value && !json_is_null(value) && !json_is_boolean(value))
+    value = get(in, name);
+    if (is_there(value) && !json_is_boolean(value))
         return REFUSE(in, "%s must be true or false", name);
     if (json_is_boolean(value))
         strcpy(text, json_is_true(value) ? "on" : "off");
@@ -133,14 +191,14 @@ static int read_tie(const struct nh_hf_reading *in, const struct nh_arch_key *ke
     return NH_OK;
 }
 
-static int read_bias(const struct nh_hf_reading *in, const struct nh_arch_key *key, const json_t *value, char text[NH_SETTING_SIZE])
+static int read_bias(struct nh_hf_reading *in, const struct nh_arch_key *key, const json_t *value, char text[NH_SETTING_SIZE])
 {
     static const char *const forms[2][2] = {{"off", "ffn"}, {"attn", "on"}};
     (void)key, (void)value;
     int is[2];
     for (int i = 0; i < 2; i++) {
         const char *const name = i ? "mlp_bias" : "attention_bias";
-        const json_t *bias = nh_key_find(in->config, name);
+        const json_t *bias = find(in, name);
         if (bias && !json_is_null(bias) && !json_is_boolean(bias))
             return REFUSE(in, "%s must be true or false", name);
         is[i] = json_is_true(bias);
@@ -150,16 +208,16 @@ static int read_bias(const struct nh_hf_reading *in, const struct nh_arch_key *k
 }
 
 /** What rope_parameters say of a kind of layers, or of all alike; NULL = nothing. */
-static const json_t *rope_of(const struct nh_hf_reading *in, const char *kind)
+static const json_t *rope_of(struct nh_hf_reading *in, const char *kind)
 {
-    const json_t *all = json_object_get(in->config, "rope_parameters"), *one = json_object_get(all, kind);
+    const json_t *all = get(in, "rope_parameters"), *one = json_object_get(all, kind);
     return json_is_object(one) ? one : json_is_object(all) ? all : NULL;
 }
 
-static int theta(const struct nh_hf_reading *in, const struct nh_arch_key *key, const char *own, const json_t *rope,
+static int theta(struct nh_hf_reading *in, const struct nh_arch_key *key, const char *own, const json_t *rope,
                  char text[NH_SETTING_SIZE])
 {
-    const json_t *value = json_object_get(in->config, own);
+    const json_t *value = get(in, own);
     const json_t *other = json_object_get(rope, "rope_theta");
     double x, y;
     if (!value || json_is_null(value))
@@ -176,17 +234,17 @@ static int theta(const struct nh_hf_reading *in, const struct nh_arch_key *key, 
     return NH_OK;
 }
 
-static int read_theta(const struct nh_hf_reading *in, const struct nh_arch_key *key, const json_t *value, char text[NH_SETTING_SIZE])
+static int read_theta(struct nh_hf_reading *in, const struct nh_arch_key *key, const json_t *value, char text[NH_SETTING_SIZE])
 {
     (void)value;
     return theta(in, key, "rope_theta", rope_of(in, "full_attention"), text);
 }
 
-static int read_theta_local(const struct nh_hf_reading *in, const struct nh_arch_key *key, const json_t *value, char text[NH_SETTING_SIZE])
+static int read_theta_local(struct nh_hf_reading *in, const struct nh_arch_key *key, const json_t *value, char text[NH_SETTING_SIZE])
 {
     (void)value;
     const json_t *local = rope_of(in, "sliding_attention");
-    const bool nested = local != json_object_get(in->config, "rope_parameters");
+    const bool nested = local != get(in, "rope_parameters");
     const int status = theta(in, key, "rope_local_base_freq", nested ? local : NULL, text);
     if (!status && !strchr(setting(in, "pattern"), 'l'))
         text[0] = '\0'; /* no layer has it */
@@ -194,7 +252,7 @@ static int read_theta_local(const struct nh_hf_reading *in, const struct nh_arch
 }
 
 /** One of the forms of arguments that the core has (huggingface/transformers modeling_rope_utils.py). */
-static int scaling(const struct nh_hf_reading *in, const json_t *rope, char text[NH_SETTING_SIZE])
+static int scaling(struct nh_hf_reading *in, const json_t *rope, char text[NH_SETTING_SIZE])
 {
     static const struct {
         const char *type, *form;
@@ -213,7 +271,9 @@ static int scaling(const struct nh_hf_reading *in, const json_t *rope, char text
     if (part && json_number_value(part) != 1)
         return REFUSE(in, "partial_rotary_factor %g rotates a part of each head; the program rotates all of it",
                       json_number_value(part));
-    const json_t *named = nh_key_find(rope, "rope_type|type");
+    const json_t *named = json_object_get(rope, "rope_type");
+    if (!named)
+        named = json_object_get(rope, "type");
     const char *type = named ? json_string_value(named) : "default";
     size_t i = 0, n = 0;
     while (type && i < sizeof forms / sizeof *forms && strcmp(forms[i].type, type) != 0)
@@ -232,22 +292,22 @@ static int scaling(const struct nh_hf_reading *in, const json_t *rope, char text
     return NH_OK;
 }
 
-static int read_scaling_global(const struct nh_hf_reading *in, const struct nh_arch_key *key, const json_t *value,
+static int read_scaling_global(struct nh_hf_reading *in, const struct nh_arch_key *key, const json_t *value,
                                char text[NH_SETTING_SIZE])
 {
     (void)key, (void)value;
-    const json_t *own = json_object_get(in->config, "rope_scaling"), *local = rope_of(in, "sliding_attention");
-    const json_t *all = json_object_get(in->config, "rope_parameters");
+    const json_t *own = get(in, "rope_scaling"), *local = rope_of(in, "sliding_attention");
+    const json_t *all = get(in, "rope_parameters");
     if (all && !json_is_null(all) && !json_is_object(all))
         return REFUSE(in, "%s must be an object or null", "rope_parameters");
-    const bool nested = local != json_object_get(in->config, "rope_parameters");
+    const bool nested = local != get(in, "rope_parameters");
     const int status = scaling(in, nested ? local : NULL, text);
     if (!status && strcmp(text, "none") != 0)
         return REFUSE(in, "%s of layers that see a window is not computed here; only global layers may have it", "rope_scaling");
     return status ? status : scaling(in, own && !json_is_null(own) ? own : rope_of(in, "full_attention"), text);
 }
 
-static int read_scaling(const struct nh_hf_reading *in, const struct nh_arch_key *key, const json_t *value, char text[NH_SETTING_SIZE])
+static int read_scaling(struct nh_hf_reading *in, const struct nh_arch_key *key, const json_t *value, char text[NH_SETTING_SIZE])
 {
     const int status = read_scaling_global(in, key, value, text);
     if (!status && strcmp(text, "none") != 0 && strchr(setting(in, "pattern"), 'l'))
@@ -267,7 +327,7 @@ static void shorten(char *pattern)
 }
 
 /** The kinds that layer_types lists. */
-static int listed(const struct nh_hf_reading *in, const json_t *types, size_t depth, char text[NH_SETTING_SIZE])
+static int listed(struct nh_hf_reading *in, const json_t *types, size_t depth, char text[NH_SETTING_SIZE])
 {
     if (!json_is_array(types) || json_array_size(types) != depth)
         return REFUSE(in, "layer_types must list %zu layers", depth);
@@ -283,10 +343,10 @@ static int listed(const struct nh_hf_reading *in, const json_t *types, size_t de
 
 /** Local and global layers: as layer_types lists them, else the last of every `period`, or with period 0 the first n_global, is
  *  global. */
-static int layers(const struct nh_hf_reading *in, long long period, long long n_global, char text[NH_SETTING_SIZE])
+static int layers(struct nh_hf_reading *in, long long period, long long n_global, char text[NH_SETTING_SIZE])
 {
     const size_t depth = (size_t)strtoul(setting(in, "depth"), NULL, 10);
-    const json_t *types = json_object_get(in->config, "layer_types");
+    const json_t *types = get(in, "layer_types");
     int status = NH_OK;
     if (depth < 1 || depth > MAX_LAYERS)
         return REFUSE(in, "the number of layers must be in 1..%d", MAX_LAYERS);
@@ -302,36 +362,49 @@ static int layers(const struct nh_hf_reading *in, long long period, long long n_
     return status;
 }
 
-static int read_layers(const struct nh_hf_reading *in, const struct nh_arch_key *key, const json_t *value, char text[NH_SETTING_SIZE])
+static int read_layers(struct nh_hf_reading *in, const struct nh_arch_key *key, const json_t *value, char text[NH_SETTING_SIZE])
 {
     (void)value;
     long long period;
     const int status = whole(in, key->words->option, strtoll(key->words->value, NULL, 10), &period);
-    const json_t *types = json_object_get(in->config, "layer_types");
+    const json_t *types = get(in, "layer_types");
     if (!status && period < 1 && (!types || json_is_null(types)))
         return REFUSE(in, "%.*s must be a whole number above 0", name_length(key->words->option), key->words->option);
     return status ? status : layers(in, period > 0 ? period : 1, 0, text);
 }
 
-static int read_layers_qwen(const struct nh_hf_reading *in, const struct nh_arch_key *key, const json_t *value, char text[NH_SETTING_SIZE])
+/** The flag stands above everything: without it no layer sees a window, whatever layer_types lists (huggingface/transformers
+ *  models/qwen2 configuration_qwen2.py). A width that is null is no window either. */
+static int read_layers_qwen(struct nh_hf_reading *in, const struct nh_arch_key *key, const json_t *value, char text[NH_SETTING_SIZE])
 {
     (void)key, (void)value;
     long long n_global;
-    const json_t *window = json_object_get(in->config, "sliding_window");
-    const bool used = json_is_true(json_object_get(in->config, "use_sliding_window")) && window && !json_is_null(window);
+    const json_t *flag = get(in, "use_sliding_window");
+    if (is_there(flag) && !json_is_boolean(flag))
+        return REFUSE(in, "%s must be true or false", "use_sliding_window");
     const int status = whole(in, "max_window_layers", 28, &n_global);
-    return status ? status : layers(in, 0, used ? n_global : MAX_LAYERS, text);
+    if (!status && json_is_true(flag) && !json_is_null(get(in, "sliding_window")))
+        return layers(in, 0, n_global, text);
+    text[0] = '\0';
+    return status;
 }
 
-static int read_window(const struct nh_hf_reading *in, const struct nh_arch_key *key, const json_t *value, char text[NH_SETTING_SIZE])
+/** The width of the window of local layers; `absent` is that of the class. */
+static int read_window(struct nh_hf_reading *in, const struct nh_arch_key *key, const json_t *value, char text[NH_SETTING_SIZE])
 {
-    if (strchr(setting(in, "pattern"), 'l'))
-        return read_count(in, key, value, text);
-    strcpy(text, "all");
+    value = get(in, "sliding_window");
+    const bool used = strchr(setting(in, "pattern"), 'l') && !json_is_null(value);
+    long long n;
+    if (used && value && (!is_whole(value, &n) || n < 1))
+        return REFUSE(in, "%s must be a whole number above 0, or null", "sliding_window");
+    if (used && value)
+        snprintf(text, NH_SETTING_SIZE, "%lld", n);
+    else
+        strcpy(text, used ? key->absent : "all");
     return NH_OK;
 }
 
-static int read_experts(const struct nh_hf_reading *in, const struct nh_arch_key *key, const json_t *value, char text[NH_SETTING_SIZE])
+static int read_experts(struct nh_hf_reading *in, const struct nh_arch_key *key, const json_t *value, char text[NH_SETTING_SIZE])
 {
     long long dense;
     const int status = whole(in, "num_dense_layers", 0, &dense);
@@ -454,8 +527,8 @@ static void write_layers_qwen(json_t *config, const struct nh_arch_key *key, con
 
 static void write_window(json_t *config, const struct nh_arch_key *key, const struct nh_config *c, const char *text)
 {
-    (void)text;
-    set(config, key->key, c->window ? json_integer(c->window) : json_null());
+    (void)key, (void)text;
+    set(config, "sliding_window", c->window ? json_integer(c->window) : json_null());
 }
 
 static void write_dense(json_t *config, const struct nh_arch_key *key, const struct nh_config *c, const char *text)
@@ -511,7 +584,7 @@ static int push(struct nh_hf_reading *in, const char *option, const char *value)
 static int read_key(struct nh_hf_reading *in, const struct nh_arch_key *key)
 {
     char text[NH_SETTING_SIZE] = "";
-    const json_t *value = key->key ? nh_key_find(in->config, key->key) : NULL;
+    const json_t *value = key->key ? find(in, key->key) : NULL;
     if (!key->key || (value && !json_is_null(value))) {
         const int status = key->kind->read(in, key, value, text);
         if (status)
@@ -530,8 +603,11 @@ int nh_arch_read(struct nh_hf_reading *in, const struct nh_arch *arch)
     int status = NH_OK;
     for (const struct nh_setting *s = arch->fixed; !status && s->option; s++)
         status = push(in, s->option, s->value);
-    for (const struct nh_arch_key *key = arch->keys; !status && key->kind; key++)
+    for (const struct nh_arch_key *key = arch->keys; !status && key->kind; key++) {
         status = read_key(in, key);
+        if (*in->twice)
+            status = REFUSE(in, "%s", in->twice);
+    }
     return status;
 }
 

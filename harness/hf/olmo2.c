@@ -19,7 +19,7 @@ const struct nh_arch nh_arch_olmo2 = {
     .tensors = NH_TENSORS(NH_TENSORS_ENDS, NH_TENSORS_ATTENTION, NH_TENSORS_QK_NORM, NH_TENSORS_FFN,
                           {"attn.norm_post.gain", "layers.%d.post_attention_layernorm.weight", NH_WHOLE, false},
                           {"ffn.norm_post.gain", "layers.%d.post_feedforward_layernorm.weight", NH_WHOLE, false}),
-    .prefixes = NH_PREFIX_MODEL,
+    .prefix = {"model.", ""},
     .unread = NH_UNREAD_ROPE,
     .open = NH_WORDS("gain-form"),
 };

@@ -4,12 +4,12 @@
 #define QWEN                                                                                                                      \
     {"layout", "pre"}, {"norm", "rms"}, {"norm-cast", "before-gain"}, {"pos", "rope"}, {"score-scale", "after"}
 
-/* The first max_window_layers layers see all keys, where a window is used at all. */
+/* The first max_window_layers layers see all keys, where a window is used at all; 4096 is the class's. */
 #define KEYS                                                                                                                      \
     NH_KEYS_SIZES, {"hidden_act", "ffn", &nh_key_word, "swiglu", NULL, NH_GATED},                                                  \
         {"rms_norm_eps", "eps", &nh_key_real, "1e-6", NULL, NULL}, {NULL, "theta", &nh_key_theta, "10000", NULL, NULL},             \
         {NULL, "pattern", &nh_key_layers_qwen, NULL, NULL, NULL},                                                                  \
-        {"sliding_window", "window", &nh_key_window, "all", NULL, NULL},                                                           \
+        {NULL, "window", &nh_key_window, "4096", NULL, NULL},                                                           \
         {NULL, "rope-scaling", &nh_key_scaling, NULL, NULL, NULL}, {NULL, "tie", &nh_key_tie, "", NULL, NULL},     \
         NH_KEY_MUST("partial_rotary_factor", "1")
 
@@ -24,7 +24,7 @@ const struct nh_arch nh_arch_qwen2 = {
                           {"init", "normal"}),
     .keys = NH_KEYS(KEYS, {"head_dim", "head-dim", &nh_key_head_dim, "auto", NULL, NULL}),
     .tensors = NH_TENSORS(NH_TENSORS_ENDS, NH_TENSORS_PRE, NH_TENSORS_ATTENTION, NH_TENSORS_FFN),
-    .prefixes = NH_PREFIX_MODEL,
+    .prefix = {"model.", ""},
     .unread = NH_UNREAD_ROPE,
     .open = NH_WORDS("gain-form"),
 };
@@ -39,7 +39,7 @@ const struct nh_arch nh_arch_qwen3 = {
     .recipe = NH_SETTINGS({"ffn", "swiglu"}, {"ffn-mult", "3"}, {"eps", "1e-6"}, {"theta", "1000000"}, {"init", "normal"}),
     .keys = NH_KEYS(KEYS, {"head_dim", "head-dim", &nh_key_head_dim, "128", NULL, NULL}, {NULL, "bias", &nh_key_bias, NULL, NULL, NULL}),
     .tensors = NH_TENSORS(NH_TENSORS_ENDS, NH_TENSORS_PRE, NH_TENSORS_ATTENTION, NH_TENSORS_QK_NORM, NH_TENSORS_FFN),
-    .prefixes = NH_PREFIX_MODEL,
+    .prefix = {"model.", ""},
     .unread = NH_UNREAD_ROPE,
     .open = NH_WORDS("gain-form"),
 };

@@ -17,7 +17,7 @@ const struct nh_arch nh_arch_trinity = {
                     {"hidden_act", "ffn", &nh_key_word, "swiglu", NULL, NH_SETTINGS({"silu", "swiglu"})},
                     {"rms_norm_eps", "eps", &nh_key_real, "1e-5", NULL, NULL}, {NULL, "theta", &nh_key_theta, "10000", NULL, NULL},
                     {NULL, "pattern", &nh_key_layers, NULL, NULL, NH_SETTINGS({"global_attn_every_n_layers", "4"})},
-                    {"sliding_window", "window", &nh_key_window, "1024", NULL, NULL},
+                    {NULL, "window", &nh_key_window, "1024", NULL, NULL},
                     {NULL, "rope-scaling", &nh_key_scaling, NULL, NULL, NULL},
                     {"mup_enabled", "embed-scale", &nh_key_mup, "1", NULL, NH_SETTINGS({"true", "sqrt"}, {"false", "1"})},
                     {NULL, "tie", &nh_key_tie, "", NULL, NULL},
@@ -45,7 +45,7 @@ const struct nh_arch nh_arch_trinity = {
                           {"ffn.shared.out", "layers.%d.mlp.shared_experts.down_proj.weight", NH_WHOLE, false}),
     .stacked = NH_TENSORS({"ffn.experts.in", "layers.%d.mlp.experts.gate_up_proj", NH_WHOLE, false},
                           {"ffn.experts.out", "layers.%d.mlp.experts.down_proj", NH_WHOLE, false}),
-    .prefixes = NH_PREFIX_MODEL,
+    .prefix = {"model.", ""},
     .unread = NH_UNREAD_ROPE,
     .open = NH_WORDS("gain-form"),
 };

@@ -3,12 +3,14 @@
 
 #include "harness/core/err.h"
 #include "results/file.h"
+#include "results/input.h"
 
 #include <assert.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <jansson.h>
 #include <math.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -35,8 +37,12 @@ static const char metadata[] = "__metadata__";
 
 struct nh_safetensors {
     char *path;
-    void *map; /* NULL where the bytes are the caller's */
+    unsigned char *map; /* NULL where the bytes are the caller's */
     size_t map_size;
+    int fd;         /* of the file that is mapped */
+    struct stat st; /* as it was opened */
+    atomic_int lost; /* pages that could not be read: zeros stand in for them */
+    struct nh_safetensors *next_mapped;
     json_t *header; /* owns the names */
     struct nh_tensor *tensors;         /* in the order of their bytes */
     const struct nh_tensor **by_name;
@@ -202,24 +208,48 @@ static int read_header(struct nh_safetensors *s, const unsigned char *data, size
     return check_places(s, data, size, path);
 }
 
+/* What is no safetensors file at all: told by its first bytes where these are known. */
+static int refuse_kind(const char *path, const unsigned char *bytes, size_t size, const char *otherwise)
+{
+    enum { SHOWN = 40 };
+    const char *kind = nh_input_kind(bytes, size);
+    if (kind)
+        return nh_fail(NH_FAILED, "'%s' is %s", path, kind);
+    size_t n = 0;
+    while (n < size && n < SHOWN && bytes[n] >= ' ' && bytes[n] < 0x7f)
+        n++;
+    if (n > PREFIX || (n == size && n > 0))
+        return nh_fail(NH_FAILED, "'%s' is a text that begins with '%.*s'; give a safetensors file", path, (int)n, (const char *)bytes);
+    return nh_fail(NH_FAILED, "'%s' %s", path, otherwise);
+}
+
+/* The format's own rules: the JSON object begins with the first byte, and only spaces follow it. */
 static int parse(struct nh_safetensors *s, const unsigned char *bytes, size_t size)
 {
-    const char *path = s->path;
-    uint64_t length;
+    const char *path = s->path, *header = (const char *)bytes + PREFIX;
+    char why[200];
+    uint64_t length = 0;
+    snprintf(why, sizeof why, "has %zu bytes, too few for a safetensors file; get the whole file", size);
     if (size < PREFIX)
-        return nh_fail(NH_FAILED, "'%s' has %zu bytes, too few for a safetensors file; get the whole file", path, size);
+        return refuse_kind(path, bytes, size, why);
     memcpy(&length, bytes, sizeof length);
+    snprintf(why, sizeof why, "claims a header of %llu bytes, but %zu follow and %d are the most that is read; give a whole safetensors file",
+             (unsigned long long)length, size - PREFIX, MAX_HEADER);
     if (length > MAX_HEADER || length > size - PREFIX)
-        return nh_fail(
-            NH_FAILED,
-            "'%s' claims a header of %llu bytes, but %zu follow and %d are the most that is read; give a whole "
-            "safetensors file",
-            path, (unsigned long long)length, size - PREFIX, MAX_HEADER);
+        return refuse_kind(path, bytes, size, why);
+    if (length == 0 || *header != '{')
+        return refuse_kind(path, bytes, size, "has a header that does not begin with '{', as the format wants it; write it again");
+    size_t end = (size_t)length;
+    while (header[end - 1] == ' ')
+        end--;
     json_error_t error;
-    s->header = json_loadb((const char *)bytes + PREFIX, (size_t)length, JSON_REJECT_DUPLICATES, &error);
+    s->header = json_loadb(header, end, JSON_REJECT_DUPLICATES | JSON_DISABLE_EOF_CHECK, &error);
     if (!json_is_object(s->header))
-        return nh_fail(NH_FAILED, "'%s': the header is no JSON object (%s, byte %d); give a safetensors file", path,
-                       s->header ? "something else" : error.text, error.position);
+        return nh_fail(NH_FAILED, "'%s': the header is no JSON object (%s, byte %d); give a safetensors file", path, error.text,
+                       error.position);
+    if ((size_t)error.position != end)
+        return nh_fail(NH_FAILED, "'%s': byte %d of the header follows the JSON object and is no space; write it again", path,
+                       error.position);
     const int status = check_metadata(s);
     return status ? status : read_header(s, bytes + PREFIX + length, size - PREFIX - (size_t)length);
 }
@@ -229,6 +259,7 @@ int nh_safetensors_parse(struct nh_safetensors **out, const void *bytes, size_t 
     *out = calloc(1, sizeof **out);
     if (!*out)
         return nh_fail(NH_FAILED, "no memory for '%s'", path);
+    (*out)->fd = -1;
     (*out)->path = strdup(path);
     const int status = (*out)->path ? parse(*out, bytes, size) : nh_fail(NH_FAILED, "no memory for '%s'", path);
     if (status) {
@@ -240,41 +271,93 @@ int nh_safetensors_parse(struct nh_safetensors **out, const void *bytes, size_t 
 
 /* ---- reading: the file ---- */
 
-/* Maps a regular file; *bytes is NULL for an empty one. */
-static int map_file(int fd, const char *path, void **bytes, size_t *size)
+/* Files that are mapped. Whoever reads a page that the file no longer has, because it was cut or its disk failed, gets the signal
+ * SIGBUS: zeros are put in the place of what is gone, and the file is marked, so that nh_safetensors_check refuses it. */
+static struct nh_safetensors *_Atomic mapped;
+static struct sigaction before;
+
+static void on_bus(int number, siginfo_t *info, void *context)
 {
-    struct stat st;
-    *bytes = NULL;
-    if (fstat(fd, &st) != 0)
-        return nh_fail(NH_FAILED, "cannot read '%s': %s", path, strerror(errno));
-    if (!S_ISREG(st.st_mode))
-        return nh_fail(NH_FAILED, "'%s' is no plain file, which a safetensors file must be", path);
-    *size = (size_t)st.st_size;
-    if (*size == 0)
+    (void)number, (void)context;
+    const uintptr_t at = (uintptr_t)info->si_addr;
+    for (struct nh_safetensors *s = mapped; s; s = s->next_mapped) {
+        const uintptr_t map = (uintptr_t)s->map, page = (uintptr_t)sysconf(_SC_PAGESIZE);
+        if (at < map || at - map >= s->map_size)
+            continue;
+        s->lost = 1;
+        unsigned char *from = s->map + (at - map) / page * page;
+        if (mmap(from, s->map_size - (size_t)(from - s->map), PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED)
+            return;
+        break;
+    }
+    sigaction(SIGBUS, &before, NULL); /* not ours: the same access again, with what was there before */
+}
+
+/* Opened and closed by one thread, while no other reads. */
+static void guard(struct nh_safetensors *s)
+{
+    static bool listening;
+    s->next_mapped = mapped;
+    mapped = s;
+    if (!listening) {
+        struct sigaction action = {.sa_sigaction = on_bus, .sa_flags = SA_SIGINFO};
+        listening = sigaction(SIGBUS, &action, &before) == 0;
+    }
+}
+
+static void unguard(const struct nh_safetensors *s)
+{
+    if (mapped == s)
+        mapped = s->next_mapped;
+    for (struct nh_safetensors *other = mapped; other; other = other->next_mapped)
+        if (other->next_mapped == s)
+            other->next_mapped = s->next_mapped;
+}
+
+int nh_safetensors_check(const struct nh_safetensors *s)
+{
+    struct stat now;
+    if (!s->map)
         return NH_OK;
-    void *map = mmap(NULL, *size, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (map == MAP_FAILED)
-        return nh_fail(NH_FAILED, "cannot map '%s' into memory: %s", path, strerror(errno));
-    *bytes = map;
+    if (fstat(s->fd, &now) != 0)
+        return nh_fail(NH_FAILED, "cannot read '%s' to its end: %s; get it again", s->path, strerror(errno));
+    if (now.st_size != s->st.st_size)
+        return nh_fail(NH_FAILED, "'%s' went from %lld bytes to %lld while it was read; run again when it is whole", s->path,
+                       (long long)s->st.st_size, (long long)now.st_size);
+    if (s->lost)
+        return nh_fail(NH_FAILED, "cannot read '%s' to its end: %s; get it again", s->path, strerror(EIO));
+    if (now.st_mtim.tv_sec != s->st.st_mtim.tv_sec || now.st_mtim.tv_nsec != s->st.st_mtim.tv_nsec)
+        return nh_fail(NH_FAILED, "'%s' was written to while it was read; run again when it is whole", s->path);
     return NH_OK;
 }
 
 int nh_safetensors_open(struct nh_safetensors **out, const char *path)
 {
-    *out = NULL;
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* does not wait where it is a pipe */
-    if (fd < 0)
-        return nh_fail(NH_FAILED, "cannot read '%s': %s; give a safetensors file", path, strerror(errno));
-    void *bytes;
-    size_t size = 0;
-    int status = map_file(fd, path, &bytes, &size);
-    close(fd);
+    struct nh_safetensors *s = *out = calloc(1, sizeof *s);
+    if (!s || !(s->path = strdup(path))) {
+        free(s);
+        *out = NULL;
+        return nh_fail(NH_FAILED, "no memory for '%s'", path);
+    }
+    int status = nh_input_open(&s->fd, &s->st, path, "give a safetensors file");
+    const size_t size = status ? 0 : (size_t)s->st.st_size;
+    if (size) {
+        void *map = mmap(NULL, size, PROT_READ, MAP_PRIVATE, s->fd, 0);
+        if (map == MAP_FAILED) {
+            status = nh_fail(NH_FAILED, "cannot map '%s' into memory: %s; free some memory", path, strerror(errno));
+        } else {
+            s->map = map, s->map_size = size;
+            guard(s);
+        }
+    }
     if (!status)
-        status = nh_safetensors_parse(out, bytes, size, path);
-    if (!status)
-        (*out)->map = bytes, (*out)->map_size = size;
-    else if (bytes)
-        munmap(bytes, size);
+        status = parse(s, s->map, size);
+    if (nh_safetensors_check(s)) /* what looks broken may have been cut meanwhile */
+        status = NH_FAILED;
+    if (status) {
+        nh_safetensors_close(s);
+        *out = NULL;
+    }
     return status;
 }
 
@@ -282,8 +365,12 @@ void nh_safetensors_close(struct nh_safetensors *s)
 {
     if (!s)
         return;
-    if (s->map)
+    if (s->map) {
+        unguard(s);
         munmap(s->map, s->map_size);
+    }
+    if (s->fd >= 0)
+        close(s->fd);
     json_decref(s->header);
     free(s->by_name), free(s->tensors);
     free(s->path);

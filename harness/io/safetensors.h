@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 /** Tensor files in the safetensors format: the length of the header (8 bytes, little-endian), a JSON header with dtype,
  * shape and data_offsets of each tensor, numbers in row-major order. A file is mapped, not copied, and nothing in it is
- * trusted. Refused, with the name of the tensor: dtypes other than those below, more than NH_SHAPE_MAX dimensions,
- * offsets outside the file, sizes that are not shape times width, holes and overlaps, a name twice, text behind the
- * header's JSON, a __metadata__ that is something else than texts by name. */
+ * trusted. Refused: a header that does not begin with '{' or that anything but spaces follows, dtypes other than those
+ * below, more than NH_SHAPE_MAX dimensions, offsets outside the file, sizes that are not shape times width, holes and
+ * overlaps, a name twice, a __metadata__ that is something else than texts by name. A file that is cut or changed while
+ * it is mapped reads as zeros, and nh_safetensors_check tells. */
 #ifndef NH_SAFETENSORS_H
 #define NH_SAFETENSORS_H
 
@@ -51,6 +52,10 @@ int nh_safetensors_open(struct nh_safetensors **out, const char *path);
 
 /** The same for bytes in memory, which must outlive *out; path stands for them in errors. */
 int nh_safetensors_parse(struct nh_safetensors **out, const void *bytes, size_t size, const char *path);
+
+/** Whether all that has been read so far was what the file held when it was opened. To be asked behind the last read and before its
+ *  results are used. NH_FAILED where the file has been cut or changed since, or the disk has failed; unchanged for bytes in memory. */
+int nh_safetensors_check(const struct nh_safetensors *s);
 
 /** NULL is allowed. Tensors and their names end with it. */
 void nh_safetensors_close(struct nh_safetensors *s);

@@ -49,7 +49,7 @@ refused() {
 refused 2 "no option '--nonsense'" --nonsense
 refused 2 'did you mean --depth' --dpeth 4
 refused 2 'did you mean --depth' --dep 4
-refused 1 "cannot read 'folder/config.json'" --model folder
+refused 1 "cannot open 'folder/config.json'" --model folder
 refused 2 '--depth is given twice' --depth 4 --depth 4
 refused 2 '--dtype is given twice' --dtype fp16 --depth 4 --dtype=bf16
 refused 2 '--NAME=on|off' --qk-norm on

@@ -40,6 +40,8 @@ class Decoder:
 
     def local(self, layer):
         c = self.c
+        if self.type not in ('gemma2', 'gemma3_text', 'afmoe') and not (self.type.startswith('qwen') and c.get('use_sliding_window')):
+            return False
         if c.get('layer_types'):
             return c['layer_types'][layer] == 'sliding_attention'
         if self.type == 'gemma2':
@@ -47,8 +49,8 @@ class Decoder:
         if self.type == 'gemma3_text':
             return (layer + 1) % c.get('sliding_window_pattern', 6) != 0
         if self.type == 'afmoe':
-            return (layer + 1) % c['global_attn_every_n_layers'] != 0
-        return bool(c.get('use_sliding_window')) and layer >= c.get('max_window_layers', 28)
+            return (layer + 1) % c.get('global_attn_every_n_layers', 4) != 0
+        return layer >= c.get('max_window_layers', 28)
 
     def frequencies(self, layer):
         c, local = self.c, self.type == 'gemma3_text' and self.local(layer)
@@ -97,7 +99,8 @@ class Decoder:
         q, k, v = parts
         scale = (c.get('query_pre_attn_scalar', 256) if self.gemma else dh) ** -0.5
         cap = c.get('attn_logit_softcapping', 50.0 if self.type == 'gemma2' else None)
-        window = c['sliding_window'] if self.local(layer) else len(rows)
+        width = c.get('sliding_window', 1024 if self.type == 'afmoe' else 4096)
+        window = width if self.local(layer) and width is not None else len(rows)
         result = []
         for t, x in enumerate(rows):
             heads = []
@@ -137,7 +140,7 @@ class Decoder:
     def loss(self, tokens):
         c, d = self.c, self.c['hidden_size']
         embed = self.w['model.embed_tokens.weight'][1]
-        scaled = self.gemma or (self.type == 'afmoe' and c['mup_enabled'])
+        scaled = self.gemma or (self.type == 'afmoe' and c.get('mup_enabled'))
         rows = [[v * (math.sqrt(d) if scaled else 1) for v in embed[t * d:(t + 1) * d]] for t in tokens]
         names = {'olmo2': (None, 'post_attention_layernorm', None, 'post_feedforward_layernorm'),
                  'afmoe': ('input_layernorm', 'post_attention_layernorm', 'pre_mlp_layernorm', 'post_mlp_layernorm')}

@@ -95,7 +95,7 @@ open('eight.txt', 'w').write('0 1 2 3 4 5 6 7\n')
 
 def dump(name, tokens=llama_tokens, *more):
     out = f'{name}.dump'
-    run('--model', name, '--data', tokens, '--dtype', 'fp64', '--probes', 'none', '--dump', out, '--out', name + '.out', *more)
+    run('--model', name, '--data', tokens, '--dtype', 'fp64', '--probes', 'none', '--dump', out, '--out', name + '.out', '--force', *more)
     return read(out)
 
 
@@ -183,6 +183,68 @@ def shards_are_one_checkpoint():
         index.update({n: f'model-{i}.safetensors' for n in part})
     json.dump({'metadata': {}, 'weight_map': index}, open('shards/model.safetensors.index.json', 'w'))
     assert dump('shards') == dump(f)
+
+
+def the_index_decides():
+    names = sorted(llama)
+    half = names[::2]
+    def case(index, wanted=None, **files):
+        shutil.rmtree('indexed', ignore_errors=True)
+        folder('indexed', llama_config, llama)
+        os.remove('indexed/model.safetensors')
+        for name, tensors in files.items():
+            write(f'indexed/{name}.safetensors', tensors)
+        if index is not None:
+            json.dump({'weight_map': index}, open('indexed/model.safetensors.index.json', 'w'))
+        if wanted:
+            refused(1, wanted, '--model', 'indexed', '--data', llama_tokens, '--out', 'never')
+        else:
+            assert dump('indexed') == dump(folder('whole', llama_config, llama))
+
+    split = {n: 'a.safetensors' if n in half else 'b.safetensors' for n in names}
+    other = {n: [d, s, bytes(len(r))] for n, (d, s, r) in llama.items()}
+    mine = {n: t for n, t in llama.items() if n in half}
+    # copies that the index does not name, in its files and in others
+    case(split, a=llama, b={**llama, half[0]: other[half[0]]}, consolidated=other, model=other)
+    case(split, a={**mine, 'extra': ['I32', [1], bytes(4)]}, b=llama)
+    case({n: f for n, f in split.items() if n != names[3]}, f"the tensor '{names[3]}' is missing", a=llama, b=llama, model=llama)
+    case({**split, names[1]: 'a.safetensors'}, f"the tensor '{names[1]}' is not in a.safetensors, where the index has it", a=mine, b=llama)
+    case({**split, 'model.layers.0.mlp.extra': 'a.safetensors'}, "'model.layers.0.mlp.extra' is no part",
+         a={**llama, 'model.layers.0.mlp.extra': ['F32', [1], bytes(4)]}, b=llama)
+    # no index: the single file, else all shards
+    case(None, model=llama, **{'model-00001-of-00001': other})
+    shards = {f'model-0000{i + 1}-of-00003': {n: llama[n] for n in names[i::3]} for i in range(3)}
+    case(None, **shards, consolidated=other)
+
+
+def the_prefix_is_that_of_the_embedding():
+    gpt2, gpt2_tensors, gpt2_tokens = golden('gpt2')
+    tied = {**llama_config, 'tie_word_embeddings': True}
+    untied = [n for n in llama if n != 'lm_head.weight']
+    bare = lambda n: n.removeprefix('model.').removeprefix('transformer.')
+    for prefix in ('', 'model.language_model.', 'language_model.model.', 'module.model.', '_orig_mod.transformer.'):
+        for head in ('', 'language_model.', 'module.', '_orig_mod.', prefix):
+            if not prefix.startswith(head):
+                continue
+            named = {prefix + bare(n): llama[n] for n in untied} | {head + 'lm_head.weight': llama['lm_head.weight']}
+            got = dump(folder('prefix', llama_config, named))
+            want = dump(folder('whole', llama_config, llama))
+            assert {bare(n.replace(prefix, '', 1) if n.startswith('grad.' + prefix) else n) for n in got if 'lm_head' not in n} == \
+                   {bare(n).replace('grad.model.', 'grad.') for n in want if 'lm_head' not in n}
+            assert got['nll'] == want['nll'] and got[f'grad.{head}lm_head.weight'] == want['grad.lm_head.weight']
+        assert dump(folder('prefix', tied, {prefix + bare(n): llama[n] for n in untied}))['nll'] == \
+               dump(folder('whole-tied', tied, {n: llama[n] for n in untied}))['nll']
+        assert dump(folder('prefix', gpt2, {prefix + bare(n): t for n, t in gpt2_tensors.items()}), gpt2_tokens)['nll'] == \
+               dump(folder('gpt2', gpt2, gpt2_tensors), gpt2_tokens)['nll']
+        # without a model_type, told by the tensors
+        untyped = {k: v for k, v in tied.items() if k != 'model_type'}
+        run('--model', folder('prefix', untyped, {prefix + bare(n): llama[n] for n in untied}), '--data', llama_tokens, '--dry-run')
+    both = llama | {'draft.' + n: t for n, t in llama.items()}
+    refused(1, 'holds two models', '--model', folder('two', llama_config, both), '--data', llama_tokens)
+    # an embedding of some other part is none of a model
+    dump(folder('two', llama_config, llama))
+    refused(1, "'audio.embed_tokens.weight' is no part", '--model',
+            folder('two', llama_config, llama | {'audio.embed_tokens.weight': ['F32', [1], bytes(4)]}), '--data', llama_tokens)
 
 
 def every_dtype_is_read():
@@ -293,6 +355,24 @@ def keys_become_options_and_the_function_is_theirs():
          {'bias': 'qkv', 'window': 'all', 'pattern': '', 'theta': '1000000'}),
         ({'model_type': 'qwen2', 'sliding_window': 4, 'use_sliding_window': True, 'max_window_layers': 2}, {**shapes, **head, **biases},
          {'window': '4', 'pattern': 'ggllll'}),
+        # the flag stands above the list; what the key leaves out is the class's
+        ({'model_type': 'qwen2', 'sliding_window': 4, 'use_sliding_window': False, 'layer_types': ['sliding_attention'] * 6},
+         {**shapes, **head, **biases}, {'window': 'all', 'pattern': ''}),
+        ({'model_type': 'qwen3', 'sliding_window': 4, 'layer_types': ['sliding_attention'] * 6}, {**shapes, **head, **qk},
+         {'window': 'all', 'pattern': ''}),
+        ({'model_type': 'qwen2', 'sliding_window': None, 'use_sliding_window': True, 'max_window_layers': 0, 'layer_types': ['sliding_attention'] * 6},
+         {**shapes, **head, **biases}, {'window': 'all', 'pattern': ''}),
+        ({'model_type': 'qwen2', 'use_sliding_window': True, 'max_window_layers': 3}, {**shapes, **head, **biases},
+         {'window': '4096', 'pattern': 'ggglll'}),
+        ({'model_type': 'qwen3', 'use_sliding_window': True, 'layer_types': ['full_attention', 'sliding_attention'] * 3},
+         {**shapes, **head, **qk}, {'window': '4096', 'pattern': 'gl'}),
+        ({'model_type': 'qwen3', 'use_sliding_window': True, 'sliding_window': 4, 'layer_types': ['full_attention', 'sliding_attention'] * 3},
+         {**shapes, **head, **qk}, {'window': '4', 'pattern': 'gl'}),
+        ({'model_type': 'gemma2', 'layer_types': ['full_attention'] * 6}, {**shapes, **gemma}, {'window': 'all', 'pattern': ''}),
+        ({'model_type': 'gemma2', 'sliding_window': None}, {**shapes, **gemma}, {'window': 'all', 'pattern': 'lg'}),
+        ({'model_type': 'gemma2'}, {**shapes, **gemma}, {'window': '4096', 'pattern': 'lg'}),
+        ({'model_type': 'gemma3_text'}, {**shapes, **qk, **gemma}, {'window': '4096', 'pattern': 'lllllg'}),
+        ({'model_type': 'llama', 'sliding_window': 4}, {**shapes, **head}, {'window': 'all', 'pattern': ''}),
         ({'model_type': 'qwen3', 'tie_word_embeddings': True}, {**shapes, **qk}, {'qk-norm': 'on', 'bias': 'off', 'tie': 'on'}),
         ({'model_type': 'gemma3_text', 'rope_local_base_freq': 10000.0, 'rope_theta': 1e6, 'sliding_window': 4,
           'query_pre_attn_scalar': 4, 'rope_scaling': {'rope_type': 'linear', 'factor': 8.0}}, {**shapes, **qk, **gemma},
@@ -318,6 +398,9 @@ def keys_become_options_and_the_function_is_theirs():
           'num_experts_per_tok': 1, 'num_shared_experts': 0, 'moe_intermediate_size': 4, 'route_scale': 1.0, 'mup_enabled': False},
          {**{n: s for n, s in shapes.items() if '.mlp.' not in n}, **head, **qk, **afmoe, **experts_of(range(6), 3, 0)},
          {'experts': '3', 'experts-shared': '0', 'dense-layers': '0', 'embed-scale': '1', 'pattern': 'lllg'}),
+        ({'model_type': 'afmoe', 'num_dense_layers': 6}, {**shapes, **head, **qk, **afmoe}, {'window': '1024', 'pattern': 'lllg'}),
+        ({'model_type': 'afmoe', 'num_dense_layers': 6, 'sliding_window': None}, {**shapes, **head, **qk, **afmoe},
+         {'window': 'all', 'pattern': 'lllg'}),
     ]
     for i, (keys, wanted, options) in enumerate(cases):
         config = {**sizes, **keys}
@@ -381,6 +464,36 @@ def nested_gemma_is_read():
             folder('more', {'model_type': 'gemma3', 'text_config': sparse}, {**t, 'language_model.model.extra': ['F32', [1], bytes(4)]}), *short)
 
 
+def keys_outside_text_config():
+    """The tie of the head is the whole model's; any other key that stands in both places is the same in both."""
+    config = {**sizes, 'model_type': 'gemma3_text', 'sliding_window': 4, 'rope_theta': 1e6, 'layer_types': ['sliding_attention'] * 6,
+              'rope_scaling': {'rope_type': 'linear', 'factor': 2.0}}
+    t = tensors_of(config, {**shapes, **qk, **gemma, **head})
+    def losses(outer, **inner):
+        text = {**config, **inner}
+        f = folder('outer', {'model_type': 'gemma3', 'text_config': text, **outer}, t)
+        p = run('--model', f, *short, '--dtype', 'fp64', '--probes', 'none', '--out', 'outer.out', '--force')
+        got = json.load(open('outer.out/run.json'))['loss']
+        return got, option('outer.out', 'tie')
+    off, on = losses({}, tie_word_embeddings=False), losses({}, tie_word_embeddings=True)
+    assert off[0] != on[0] and (off[1], on[1]) == ('off', 'on')
+    assert losses({'tie_word_embeddings': False}) == losses({'tie_word_embeddings': False}, tie_word_embeddings=None) == off
+    assert losses({'tie_word_embeddings': False}, tie_word_embeddings=False) == off
+    assert losses({'tie_word_embeddings': True}) == losses({}) == on
+    assert losses({'rope_theta': 1000000, 'hidden_size': 8.0, 'rope_scaling': {'factor': 2, 'rope_type': 'linear'}, 'torch_dtype': 'float16',
+                   'layer_types': ['sliding_attention'] * 6}, tie_word_embeddings=False) == off
+    def different(pattern, outer, **inner):
+        f = folder('outer', {'model_type': 'gemma3', 'text_config': {**config, **inner}, **outer}, t)
+        refused(1, pattern, '--model', f, *short, '--out', 'never')
+    for outer in (False, True):
+        different('tie_word_embeddings is one thing in text_config and another outside it; keep the right one',
+                  {'tie_word_embeddings': outer}, tie_word_embeddings=not outer)
+    for key, value in (('rope_theta', 1e5), ('hidden_size', 16), ('sliding_window', 5), ('layer_types', ['full_attention'] * 6),
+                       ('rope_scaling', {'rope_type': 'linear', 'factor': 4.0}), ('num_hidden_layers', 5), ('head_dim', 8)):
+        different(f'{key} is one thing in text_config and another', {key: value})
+    different('rms_norm_eps stands outside text_config alone; write it into text_config', {'rms_norm_eps': 1e-5})
+
+
 # ---- refusals ----
 
 def changed_config(pattern, **keys):
@@ -398,6 +511,7 @@ def what_config_says_is_refused():
     changed_config("rope_scaling of type linear needs factor", rope_scaling={'rope_type': 'linear'})
     changed_config("partial_rotary_factor", partial_rotary_factor=0.5)
     changed_config("tie_word_embeddings must be true or false", tie_word_embeddings='yes')
+    changed_config("has sliding_window and no model_type", model_type=KeyError, sliding_window=4)
     changed_config("quantization_config", quantization_config={'bits': 4})
     changed_config("quantization_config", text_config={**llama_config, 'quantization_config': {'bits': 4}})
     changed_config("its text_config is of the model_type 'gemma2'", text_config={**llama_config, 'model_type': 'gemma2'})
@@ -459,24 +573,32 @@ def broken_folders_are_refused():
     config = json.dumps(llama_config).encode()
     index = 'model__safetensors__index__json'
     whole = open(folder('whole', llama_config, llama) + '/model.safetensors', 'rb').read()
-    refused(1, "cannot read 'nowhere/config.json'", '--model', 'nowhere', '--out', 'never')
+    refused(1, "cannot open 'nowhere/config.json'", '--model', 'nowhere', '--out', 'never')
     case('is no JSON object', config__json=b'{"a": 1} x')
     case('is no JSON object', config__json=b'[]')
     shutil.rmtree('broken')
     os.makedirs('broken/config.json')
-    refused(1, "'broken/config.json' is no plain file", '--model', 'broken', '--out', 'never')
-    case('has neither model.safetensors nor', config__json=config)
-    case('too few for a safetensors file', config__json=config, model__safetensors=b'1234567')
+    refused(1, "'broken/config.json' is a folder, not a regular file", '--model', 'broken', '--out', 'never')
+    case('has neither model.safetensors, model', config__json=config)
+    case('too few for a safetensors file', config__json=config, model__safetensors=b'\0' * 7)
     case('get the whole file', config__json=config, model__safetensors=whole[:-4])
     case('has no weight_map', config__json=config, **{index: b'{}'})
     for name in ('../whole/model.safetensors', '/etc/passwd', '..', ''):
         case('must be a plain name', config__json=config, **{index: json.dumps({'weight_map': {'a': name}}).encode()})
-    case('cannot read', config__json=config, **{index: json.dumps({'weight_map': {'a': 'gone.safetensors'}}).encode()})
+    case('cannot open', config__json=config, **{index: json.dumps({'weight_map': {'a': 'gone.safetensors'}}).encode()})
     case("'a' is not in b.safetensors", config__json=config, b__safetensors=whole,
          **{index: json.dumps({'weight_map': {'a': 'b.safetensors'}}).encode()})
-    names = list(llama)
-    case('is in two files', config__json=config, b__safetensors=whole, c__safetensors=whole,
-         **{index: json.dumps({'weight_map': {names[0]: 'b.safetensors', names[1]: 'c.safetensors'}}).encode()})
+    shards = {f'model-0000{i}-of-00002__safetensors': whole for i in (1, 2)}
+    case('is in two files', config__json=config, **shards)
+    case("cannot open 'broken/model-00002-of-00003.safetensors'", config__json=config, **{'model-00003-of-00003__safetensors': whole,
+                                                                                     'model-00001-of-00003__safetensors': whole})
+    case('has shards of', config__json=config, **{'model-00001-of-00001__safetensors': whole}, **shards)
+    for wrong in ('model-00002-of-00001', 'model-1-of-2x', 'consolidated', 'model-00000-of-00001'):
+        case('has neither model.safetensors, model', config__json=config, **{wrong + '__safetensors': whole})
+    pointer = b'version https://git-lfs.github.com/spec/v1\noid sha256:4665ce\nsize 135\n'
+    for file in ('config__json', 'model__safetensors', index):
+        case('is a Git LFS pointer, not the file itself', **{'config__json': config, 'model__safetensors': whole, file: pointer})
+    case('is a web page', config__json=b'<!DOCTYPE html>', model__safetensors=whole)
 
 
 def options_of_the_user():
@@ -648,9 +770,10 @@ def broken_runs_are_refused():
 
 
 for test in (tiny_models_have_the_known_values, gains_of_the_other_form_are_told, rows_that_add_up_leave_fp16_at_the_last_add,
-             the_factor_of_the_embedding_is_rounded, shards_are_one_checkpoint, every_dtype_is_read,
+             the_factor_of_the_embedding_is_rounded, shards_are_one_checkpoint, the_index_decides,
+             the_prefix_is_that_of_the_embedding, every_dtype_is_read,
              weights_that_come_and_go_are_the_same, a_checkpoint_is_part_of_the_name, training_goes_on_from_a_checkpoint,
-             keys_become_options_and_the_function_is_theirs, stacked_experts_are_the_same, nested_gemma_is_read,
+             keys_become_options_and_the_function_is_theirs, stacked_experts_are_the_same, nested_gemma_is_read, keys_outside_text_config,
              what_config_says_is_refused, what_tensors_say_is_refused, weights_that_are_not_finite_are_told, buffers_are_left,
              broken_folders_are_refused, options_of_the_user, export_and_back, what_no_checkpoint_can_say,
              what_a_run_has_trained, what_a_run_has_trained_needs_no_data, what_a_killed_run_has_trained, broken_runs_are_refused):

@@ -544,7 +544,7 @@ def files():
         refused(1, 'cast', (name, said), path=f'{data}/st/{name}.safetensors')
     refused(1, 'cast', 'No such file', path='nowhere.safetensors')
     for path in '/dev/null', '/':
-        refused(1, 'cast', 'plain file', path=path)
+        refused(1, 'cast', 'not a regular file', path=path)
     write('a.safetensors', {'x': ([1], [1])})
     p = start('op', 'cast', '--in', 'a.safetensors', '--out', 'nowhere/b.safetensors')
     assert p.returncode == 1 and 'nowhere' in p.stderr and p.stdout == '', p.stderr

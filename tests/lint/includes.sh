@@ -14,9 +14,9 @@ probes/registry.c   probes/probe.h probes/probes.inc
 probes/*.c          probes/probe.h harness/core/err.h harness/core/rng.h
 results/*           own results/schema.def harness/core/err.h
 harness/core/*      own layouts/layout.h
-harness/data/*      own harness/core/*.h results/file.h data_sources.inc
-harness/io/*        own harness/core/err.h results/file.h
-harness/hf/*        own harness/core/*.h harness/io/*.h results/file.h results/number.h
+harness/data/*      own harness/core/*.h results/file.h results/input.h data_sources.inc
+harness/io/*        own harness/core/err.h results/file.h results/input.h
+harness/hf/*        own harness/core/*.h harness/io/*.h results/file.h results/input.h results/number.h
 harness/cli/*       own harness/core/*.h harness/data/*.h harness/hf/*.h harness/io/*.h results/*.h layouts/layout.h probes/probe.h
 '
 bad=0

@@ -108,15 +108,89 @@ START_TEST(no_files)
 {
     struct nh_safetensors *s;
     fails(nh_safetensors_open(&s, in_folder("nothing")), "No such file");
-    fails(nh_safetensors_open(&s, folder), "no plain file");
-    fails(nh_safetensors_open(&s, "/dev/null"), "no plain file");
+    fails(nh_safetensors_open(&s, folder), "not a regular file");
+    fails(nh_safetensors_open(&s, "/dev/null"), "not a regular file");
     ck_assert_int_eq(mkfifo(in_folder("pipe"), 0600), 0);
-    fails(nh_safetensors_open(&s, in_folder("pipe")), "no plain file");
+    fails(nh_safetensors_open(&s, in_folder("pipe")), "not a regular file");
     FILE *file = fopen(in_folder("empty"), "w");
     ck_assert_ptr_nonnull(file);
     fclose(file);
-    fails(nh_safetensors_open(&s, in_folder("empty")), "0 bytes");
+    fails(nh_safetensors_open(&s, in_folder("empty")), "is empty");
     nh_safetensors_close(NULL);
+}
+END_TEST
+
+/* What is given in the place of a safetensors file is named. */
+START_TEST(other_files)
+{
+#define BYTES(text) text, sizeof text - 1
+    static const struct {
+        const char *bytes;
+        size_t n;
+        const char *words;
+    } files[] = {
+        {BYTES("version https://git-lfs.github.com/spec/v1\noid sha256:4665ce\nsize 135\n"), "is a Git LFS pointer"},
+        {BYTES("<!DOCTYPE html><html>404</html>"), "is a web page"},
+        {BYTES("\xef\xbb\xbf \n<HTML lang=en>"), "is a web page"},
+        {BYTES("\x1f\x8b\x08\0\0\0\0\0\0\3abcdefgh"), "is a gzip file"},
+        {BYTES("PK\3\4\0\0\0\0abcdefgh"), "is a zip archive"},
+        {BYTES("\x80\2\x8a\nl\xfc\x9c\x46\xf9 j\xa8P\x19."), "is a Python pickle"},
+        {BYTES("\x80\4\x95\1\0\0\0\0\0\0\0}."), "is a Python pickle"},
+        {BYTES("GGUF\3\0\0\0\0\0\0\0"), "is a GGUF file"},
+        {BYTES("\x93NUMPY\1\0v\0"), "is a NumPy file"},
+        {BYTES("Entry not found"), "is a text that begins with 'Entry not found'"},
+        {BYTES("abc"), "is a text that begins with 'abc'"},
+        {BYTES("{\"error\":\"no\"}"), "is a text that begins with '{"},
+        {BYTES(""), "is empty"},
+        /* the beginning of a header of 640 bytes, which a pickle's two first bytes are too */
+        {BYTES("\x80\2\0\0\0\0\0\0{\"a\":"), "claims a header of 640 bytes"},
+    };
+#undef BYTES
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        struct nh_safetensors *s;
+        fails(nh_safetensors_parse(&s, files[i].bytes, files[i].n, "F"), files[i].words);
+        ck_assert_ptr_nonnull(strstr(nh_error(), "'F'"));
+    }
+}
+END_TEST
+
+/* A file that is cut or written to while it is mapped gives zeros, no signal, and is refused. */
+START_TEST(files_that_change)
+{
+    enum { NUMBERS = 100000 };
+    static float numbers[NUMBERS];
+    static double out[NUMBERS];
+    for (int i = 0; i < NUMBERS; i++)
+        numbers[i] = 1;
+    for (int change = 0; change < 3; change++) {
+        struct nh_safetensors *s, *other;
+        const struct nh_tensor_out t = {"x", NH_TENSOR_F32, {1, {NUMBERS}}, numbers};
+        ok(nh_safetensors_write(in_folder("other"), &t, 1, NULL, 0));
+        ok(nh_safetensors_open(&other, in_folder("other")));
+        ok(nh_safetensors_write(in_folder("changes"), &t, 1, NULL, 0));
+        ok(nh_safetensors_open(&s, in_folder("changes")));
+        nh_tensor_read(nh_safetensors_find(s, "x"), out);
+        ok(nh_safetensors_check(s));
+        nh_tensor_let_go(nh_safetensors_find(s, "x"), 0, NUMBERS);
+        FILE *file = fopen(in_folder("changes"), "r+");
+        ck_assert_ptr_nonnull(file);
+        if (change == 0)
+            ck_assert_int_eq(truncate(in_folder("changes"), 5000), 0);
+        else if (change == 1) /* within the last page, where no signal tells */
+            ck_assert_int_eq(truncate(in_folder("changes"), NUMBERS * 4), 0);
+        else
+            ck_assert_int_eq(futimens(fileno(file), (const struct timespec[]){{1, 0}, {1, 0}}), 0);
+        fclose(file);
+        nh_tensor_read(nh_safetensors_find(s, "x"), out);
+        ck_assert_double_eq(out[0], 1);
+        ck_assert_double_eq(out[NUMBERS - 1], change < 2 ? 0 : 1);
+        fails(nh_safetensors_check(s), change < 2 ? "while it was read; run again when it is whole" : "was written to while it was read");
+        ok(nh_safetensors_check(other));
+        nh_safetensors_close(s);
+        nh_tensor_read(nh_safetensors_find(other, "x"), out);
+        ck_assert_double_eq(out[NUMBERS - 1], 1);
+        nh_safetensors_close(other);
+    }
 }
 END_TEST
 
@@ -182,7 +256,7 @@ START_TEST(shapes)
     ok(parse(&s, &bytes, "{}", NULL, 0));
     ck_assert_uint_eq(nh_safetensors_count(s), 0);
     DONE;
-    ok(parse(&s, &bytes, " {\"x\":{\"shape\":[],\"data_offsets\":[0,4],\"dtype\":\"F32\"}}   ", &one, 4));
+    ok(parse(&s, &bytes, "{\"x\":{\"shape\":[],\"data_offsets\":[0,4],\"dtype\":\"F32\"}}   ", &one, 4));
     HOLDS(has(s, "x", "[]"), 7);
     DONE;
     ok(parse(&s, &bytes, "{\"x\":{\"dtype\":\"F32\",\"shape\":[3,0],\"data_offsets\":[0,0]}}", NULL, 0));
@@ -206,11 +280,17 @@ START_TEST(headers)
     static const struct {
         const char *header, *words;
     } cases[] = {
-        {"", "no JSON object"},
-        {"[]", "no JSON object"},
+        {"", "does not begin with '{'"},
+        {"[]", "does not begin with '{'"},
+        {" {}", "does not begin with '{'"},
+        {"\n{}", "does not begin with '{'"},
+        {"\xef\xbb\xbf{}", "does not begin with '{'"},
+        {"{}\n", "byte 2 of the header follows the JSON object and is no space"},
+        {"{} \t ", "byte 2 of the header follows the JSON object and is no space"},
+        {"{\"a\xff\":1}", "no JSON object"},
         {"{", "no JSON object"},
-        {"{} x", "no JSON object"},
-        {"{}{}", "no JSON object"},
+        {"{} x", "byte 2 of the header"},
+        {"{}{}", "byte 2 of the header"},
         {"{\"x\":1}", "tensor 'x' has the dtype 'none'"},
         {"{\"x\":{}}", "dtype 'none'"},
         {"{\"x\":{\"dtype\":1,\"shape\":[4],\"data_offsets\":[0,16]}}", "dtype 'none'"},
@@ -379,6 +459,8 @@ int main(void)
     tcase_add_test(t, models);
     tcase_add_test(t, broken_files);
     tcase_add_test(t, no_files);
+    tcase_add_test(t, other_files);
+    tcase_add_test(t, files_that_change);
     tcase_add_test(t, dtypes);
     tcase_add_test(t, shapes);
     tcase_add_test(t, headers);
