@@ -234,7 +234,7 @@ int nh_checkpoint_read(struct nh_run *run, struct nh_extent extents[NH_TABLE_COU
         status = nh_safetensors_check(s);
     if (!status && !is_whole(s, digest))
         status = nh_fail(NH_FAILED, "%s: what it holds is not what was written; --force starts the run anew", path);
-    if (!status)
+    if (!status && run->trainer.applied > 0) /* before the first update weights are as they started */
         run->model.core->recast(run->model.exec);
     nh_safetensors_close(s);
     free(path);

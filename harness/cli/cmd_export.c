@@ -11,9 +11,11 @@
 #include "results/file.h"
 #include "results/text.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /** True where two tapes compute the same from the same parameters. */
@@ -158,15 +160,50 @@ static char *shortest(const json_t *json)
     return text;
 }
 
-static int write_json(const char *dir, const json_t *json)
+/** The files of a checkpoint that are written or removed. */
+enum { CONFIG, TENSORS, INDEX, N_FILES };
+
+static void free_paths(char *paths[N_FILES])
 {
-    char *path, *text = shortest(json), *line = NULL;
-    if (asprintf(&path, "%s/config.json", dir) < 0)
-        path = NULL;
-    int status = text && path && asprintf(&line, "%s\n", text) >= 0 ? nh_file_write(path, line, strlen(line))
-                                                                     : nh_fail(NH_FAILED, "out of memory for config.json");
-    free(text), free(line), free(path);
+    for (size_t i = 0; i < N_FILES; i++)
+        free(paths[i]);
+}
+
+/** To be freed by free_paths(), after a failure too. */
+static int paths_of(const char *dir, char *paths[N_FILES])
+{
+    static const char *const names[] = {[CONFIG] = "config.json", [TENSORS] = "model.safetensors", [INDEX] = "model.safetensors.index.json"};
+    int status = NH_OK;
+    for (size_t i = 0; i < N_FILES; i++)
+        if (asprintf(&paths[i], "%s/%s", dir, names[i]) < 0) {
+            paths[i] = NULL;
+            status = nh_fail(NH_FAILED, "out of memory for the names of files");
+        }
     return status;
+}
+
+/** All bytes of config.json, on the disk and not yet in their place. */
+static int prepare_json(struct nh_part **out, const char *path, const json_t *json)
+{
+    char *text = shortest(json);
+    long long size;
+    int status = text ? nh_part_create(out, path) : nh_fail(NH_FAILED, "out of memory for config.json");
+    if (!status)
+        status = nh_part_write(*out, text, strlen(text));
+    if (!status)
+        status = nh_part_write(*out, "\n", 1);
+    if (!status)
+        status = nh_part_sync(*out, &size);
+    free(text);
+    return status;
+}
+
+/** Removes a file of what was there before. */
+static int remove_old(const char *path)
+{
+    if (unlink(path) == 0 || errno == ENOENT)
+        return NH_OK;
+    return nh_fail(NH_FAILED, "cannot remove '%s': %s; choose a folder that you may write to", path, strerror(errno));
 }
 
 /** The model at its start, in fp32 or fp64. */
@@ -185,47 +222,64 @@ static int start(struct nh_run *run, bool wide)
     return status;
 }
 
+/** Puts the files in their places, config.json last: a folder without it is no checkpoint, so that whatever breaks this off leaves what
+ *  was there, what is new, or what is refused. */
+static int replace(const char *dir, struct nh_part *tensors, struct nh_part *config, char *const paths[N_FILES])
+{
+    int status = remove_old(paths[CONFIG]);
+    if (!status)
+        status = nh_dir_sync(dir);
+    if (!status)
+        status = nh_part_commit(tensors);
+    if (!status)
+        status = remove_old(paths[INDEX]); /* it would decide which files are read */
+    if (!status)
+        status = nh_dir_sync(dir);
+    if (!status)
+        status = nh_part_commit(config);
+    return status ? status : nh_dir_sync(dir);
+}
+
 static int write_folder(struct nh_run *run, const char *dir, const struct nh_arch *arch, json_t *json)
 {
     const struct nh_config *c = &run->options.config;
-    const bool wide = nh_fmt_wide(&c->dtype);
+    const bool wide = nh_fmt_wide(&c->dtype) || (!run->dir && run->options.checkpoint && nh_hf_is_wide(run->options.checkpoint));
     struct tensors t = {NULL, 0};
-    char *path;
+    struct nh_part *tensors = NULL, *config = NULL;
+    char *paths[N_FILES];
     json_object_set_new(json, "torch_dtype", json_string(wide ? "float64" : "float32"));
-    int status = run->dir ? nh_trained_load(run) : start(run, wide);
+    int status = paths_of(dir, paths);
+    if (!status)
+        status = run->dir ? nh_trained_load(run) : start(run, wide);
     for (int p = 0; !status && p < run->model.graph->n_params; p++)
         status = add_param(&t, &run->model, p, arch, c, wide ? NH_TENSOR_F64 : NH_TENSOR_F32);
     if (!status)
         status = nh_dir_make(dir);
-    if (!status && asprintf(&path, "%s/model.safetensors", dir) >= 0) {
-        status = nh_safetensors_write(path, t.out, t.n, &(struct nh_meta_out){"format", "pt"}, 1);
-        free(path);
-    }
-    if (!status && asprintf(&path, "%s/model.safetensors.index.json", dir) >= 0) {
-        unlink(path); /* of what was there before: it would be read first */
-        free(path);
-    }
     if (!status)
-        status = write_json(dir, json);
+        status = nh_safetensors_prepare(&tensors, paths[TENSORS], t.out, t.n, &(struct nh_meta_out){"format", "pt"}, 1);
+    if (!status)
+        status = prepare_json(&config, paths[CONFIG], json);
+    if (!status)
+        status = replace(dir, tensors, config, paths);
+    nh_part_destroy(tensors), nh_part_destroy(config);
     for (size_t i = 0; i < t.n; i++)
         free((char *)(uintptr_t)t.out[i].name), free((void *)(uintptr_t)t.out[i].numbers);
     free(t.out);
+    free_paths(paths);
     return status;
 }
 
 /** What is there is not written over unasked. */
 static int check_folder(const char *dir, bool force)
 {
-    static const char *const names[] = {"config.json", "model.safetensors", "model.safetensors.index.json"};
-    int status = NH_OK;
-    for (size_t i = 0; !status && !force && i < sizeof names / sizeof *names; i++) {
-        char *path;
-        if (asprintf(&path, "%s/%s", dir, names[i]) < 0)
-            return nh_fail(NH_FAILED, "out of memory");
-        if (access(path, F_OK) == 0)
-            status = nh_fail(NH_USAGE, "'%s' is there already; choose another folder, or --force to replace it", path);
-        free(path);
+    char *paths[N_FILES];
+    int status = paths_of(dir, paths);
+    for (size_t i = 0; !status && !force && i < N_FILES; i++) {
+        struct stat st;
+        if (lstat(paths[i], &st) == 0)
+            status = nh_fail(NH_USAGE, "'%s' is there already; choose another folder, or --force to replace it", paths[i]);
     }
+    free_paths(paths);
     return status;
 }
 

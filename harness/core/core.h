@@ -41,6 +41,9 @@ struct nh_core {
     /** Rounds w (rows x cols) to the format of master weights, and that to the parameter's own, and stores it. Parameters may be
      *  set from several threads. */
     void (*set_param)(struct nh_exec *x, int param, const double *w);
+    /** Rounds what a source has of a parameter once to the parameter's format, and once to that of master weights; a master that is
+     *  narrower is what the weight is cast from. On all threads. */
+    void (*take_param)(struct nh_exec *x, const struct nh_weight_source *source, int param);
     /** Tokens of the batch, batch x seq; the target of a token is the next one of its sequence, the last has none. */
     void (*set_tokens)(struct nh_exec *x, const int *tokens);
     /** Runs the tape; returns the mean loss (0 where there is no target). */

@@ -670,6 +670,7 @@ const struct nh_core NH_T(nh_core) = {
     .create = create,
     .destroy = destroy,
     .set_param = NH_T(nh_set_param),
+    .take_param = NH_T(nh_take_param),
     .set_tokens = set_tokens,
     .forward = forward,
     .forward_streamed = forward_streamed,

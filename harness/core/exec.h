@@ -195,9 +195,11 @@ void *NH_T(nh_take)(size_t n, size_t size);
 
 /* ---- weights (weights.c) ---- */
 
-/** Reads rows [row0, row0 + rows) of a parameter from a source to `to`, rounds them to the parameter's format, and counts them where
- *  counted is set. On all threads. */
+/** Reads rows [row0, row0 + rows) of a parameter from a source to `to`, rounds them once to the parameter's format (where the master's
+ *  is narrower: to that first), and counts them where counted is set. On all threads. */
 void NH_T(nh_load_param)(struct nh_exec *x, const struct nh_weight_source *source, int param, int row0, int rows, real *to, bool counted);
+/** The same for all of a parameter, to its own place; its master weights are rounded from the source too. */
+void NH_T(nh_take_param)(struct nh_exec *x, const struct nh_weight_source *source, int param);
 /** Forgets what was counted of a parameter. */
 void NH_T(nh_forget_param)(struct nh_exec *x, int param);
 /** Memory of master weights, moments and sums of gradients; false where it is short. */

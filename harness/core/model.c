@@ -77,19 +77,16 @@ static int set_weights(struct nh_model *m, const struct nh_config *config, const
     int status = embed_factor(config, g, tokens, &factor);
     if (status)
         return status;
+    for (int i = 0; source && i < g->n_params; i++)
+        m->core->take_param(m->exec, source, i);
 #pragma omp parallel for schedule(dynamic) num_threads(config->threads)
-    for (int i = 0; i < g->n_params; i++) {
+    for (int i = 0; i < (source ? 0 : g->n_params); i++) {
         const struct nh_param *p = &g->params[i];
         double *w = malloc(param_size(p) * sizeof *w);
         if (!w)
             nh_no_memory(); /* the same size has just been had in the arena */
-        if (source)
-            source->read(source->arg, p, 0, param_size(p), 64, w);
-        else
-            start_values(config, p, p->role == NH_ROLE_EMBEDDING ? factor : 1, w);
+        start_values(config, p, p->role == NH_ROLE_EMBEDDING ? factor : 1, w);
         m->core->set_param(m->exec, i, w);
-        if (source && source->done)
-            source->done(source->arg, p, 0, param_size(p));
         free(w);
     }
     return NH_OK;

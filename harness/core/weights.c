@@ -93,14 +93,19 @@ static void hear(void *arg, size_t index, double before)
         c->offence = (struct nh_first){NH_OVERFLOW, c->site, (uint64_t)c->param, c->first + index, before};
 }
 
+static void count(struct cast *c, const struct nh_span *span)
+{
+    struct nh_counts here = {.total = span->total, .underflow = span->underflow, .subnormal = span->subnormal, .max_abs = span->max_abs,
+                             .min_abs = span->min_abs};
+    nh_counts_add(&c->counts, &here);
+}
+
 /** Rounds w[0..n), which holds master weights, to the parameter's format in place. */
 static void cast(const struct nh_exec *x, struct cast *c, real *w, size_t n)
 {
     struct nh_span span = nh_span_zero();
     nh_round_real(&x->g->fmt[x->g->params[c->param].role], w, n, &span, hear, c);
-    struct nh_counts here = {.total = span.total, .underflow = span.underflow, .subnormal = span.subnormal, .max_abs = span.max_abs,
-                             .min_abs = span.min_abs};
-    nh_counts_add(&c->counts, &here);
+    count(c, &span);
 }
 
 static struct cast cast_begin(const struct nh_exec *x, int param, size_t first)
@@ -172,39 +177,85 @@ void NH_T(nh_set_param)(struct nh_exec *x, int param, const double *w)
     cast_end(x, &c);
 }
 
+/** True where every number of a weight's format is one of the master's format too. */
+static bool holds(const struct nh_fmt *master, const struct nh_fmt *weight)
+{
+    return master->man_bits >= weight->man_bits && master->min_subnormal <= weight->min_subnormal && master->max >= weight->max;
+}
+
+/** The same as cast() for doubles, which are rounded once; what comes out is written to `to` and lost in w. */
+static void cast_doubles(const struct nh_exec *x, struct cast *c, double *w, size_t n, real *to)
+{
+    struct nh_span span = nh_span_zero();
+    nh_round_f64(&x->g->fmt[x->g->params[c->param].role], w, n, &span, hear, c);
+    count(c, &span);
+    for (size_t i = 0; i < n; i++)
+        to[i] = (real)w[i];
+}
+
+/** Numbers [first, first + n) of a parameter as they are in a file. A weight is rounded once, from these to its own format, unless the
+ *  master's format is the narrower one: then it is what the master has left. */
+static void load_piece(struct nh_exec *x, const struct nh_weight_source *source, int param, size_t first, size_t n, double *wide, real *to,
+                       bool counted)
+{
+    const struct nh_graph *g = x->g;
+    const struct nh_param *p = &g->params[param];
+    const bool direct = holds(&g->fmt[NH_ROLE_MASTER], &g->fmt[p->role]);
+    real *master = x->masters && x->masters != x->weights ? x->masters + p->offset + first : NULL;
+    struct cast c = cast_begin(x, param, first), lost = c, unheard = c; /* lost: what does not even fit the master's format */
+    if (wide) {
+        source->read(source->arg, p, first, n, 64, wide);
+        to_masters(x, wide, n, to, direct ? &unheard : &lost);
+        if (master)
+            memcpy(master, to, n * sizeof *to);
+    } else {
+        source->read(source->arg, p, first, n, NH_REAL_BITS, to);
+        if (!direct)
+            round_state(x, NH_ROLE_MASTER, to, n, &lost);
+        if (master) {
+            memcpy(master, to, n * sizeof *to);
+            round_state(x, NH_ROLE_MASTER, master, n, NULL);
+        }
+    }
+    if (source->done)
+        source->done(source->arg, p, first, n);
+    if (wide && direct)
+        cast_doubles(x, &c, wide, n, to);
+    else
+        cast(x, &c, to, n);
+    if (counted)
+        settle(x, &c, &lost), cast_end(x, &c);
+}
+
 void NH_T(nh_load_param)(struct nh_exec *x, const struct nh_weight_source *source, int param, int row0, int rows, real *to, bool counted)
 {
     enum { PIECE = 1 << 16 };
     const struct nh_param *p = &x->g->params[param];
     size_t first = (size_t)row0 * (size_t)p->cols, n = (size_t)rows * (size_t)p->cols;
     int pieces = (int)((n + PIECE - 1) / PIECE);
-    bool wide = NH_REAL_BITS == 32 && source->wide && source->wide(source->arg, p);
+    const bool is_wide = NH_REAL_BITS == 32 && source->wide && source->wide(source->arg, p);
 #pragma omp parallel for schedule(static) num_threads(x->threads)
     for (int i = 0; i < pieces; i++) {
         size_t at = (size_t)i * PIECE, size = n - at < PIECE ? n - at : PIECE;
-        struct cast c = cast_begin(x, param, first + at), lost = c;
-        if (wide) { /* doubles are rounded to the master's format at once */
-            double *w = malloc(size * sizeof *w);
-            if (!w)
-                nh_no_memory(); /* half a megabyte */
-            source->read(source->arg, p, first + at, size, 64, w);
-            to_masters(x, w, size, to + at, &lost);
-            free(w);
-        } else {
-            source->read(source->arg, p, first + at, size, NH_REAL_BITS, to + at);
-            round_state(x, NH_ROLE_MASTER, to + at, size, &lost);
-        }
-        if (source->done)
-            source->done(source->arg, p, first + at, size);
-        cast(x, &c, to + at, size);
-        if (counted)
-            settle(x, &c, &lost), cast_end(x, &c);
+        double *wide = is_wide ? malloc(size * sizeof *wide) : NULL;
+        if (is_wide && !wide)
+            nh_no_memory(); /* half a megabyte */
+        load_piece(x, source, param, first + at, size, wide, to + at, counted);
+        free(wide);
     }
+}
+
+void NH_T(nh_take_param)(struct nh_exec *x, const struct nh_weight_source *source, int param)
+{
+    NH_T(nh_forget_param)(x, param);
+    NH_T(nh_load_param)(x, source, param, 0, x->g->params[param].rows, weight_ptr(x, param), true);
 }
 
 void NH_T(nh_recast)(struct nh_exec *x)
 {
     for (int p = 0; p < x->g->n_params; p++) {
+        if (x->g->params[p].frozen)
+            continue; /* as it started, which is not always what its master rounds to */
         size_t n = param_size(&x->g->params[p]);
         real *to = weight_ptr(x, p);
         if (x->masters != x->weights)

@@ -9,11 +9,12 @@
 #include "harness/core/err.h"
 #include "harness/data/idx.h"
 #include "harness/data/source.h"
+#include "results/input.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { CAPTION = 2, EDGE = NH_FASHION_EDGE, PIXELS = EDGE * EDGE };
 
@@ -141,15 +142,17 @@ static gzFile open_file(char *path, size_t size, const char *part, const char *r
     if (!folder || !*folder)
         folder = "/usr/share/datasets/fashion-mnist"; /* Debian's dataset-fashion-mnist */
     snprintf(path, size, "%s/%s-%s", folder, part, rest);
-    errno = 0;
-    gzFile file = gzopen(path, "rb");
-    if (file)
+    int fd;
+    struct stat st;
+    if (nh_input_open(&fd, &st, path, "install the package dataset-fashion-mnist or set NH_FASHION_MNIST to a folder that has it"))
+        return NULL;
+    gzFile file = gzdopen(fd, "rb");
+    if (file) {
         gzbuffer(file, 1 << 18);
-    else
-        nh_fail(NH_FAILED,
-                "cannot open '%s': %s; install the package dataset-fashion-mnist or set NH_FASHION_MNIST to a folder "
-                "that has it",
-                path, strerror(errno ? errno : ENOMEM));
+    } else {
+        close(fd);
+        nh_fail(NH_FAILED, "out of memory for '%s'", path);
+    }
     return file;
 }
 

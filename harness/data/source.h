@@ -18,7 +18,7 @@ void nh_data_digest(struct nh_data *, const void *bytes, size_t n);
 /** Takes one number into the digest, lowest byte first. */
 void nh_data_digest_number(struct nh_data *, uint64_t);
 
-/** Reads a whole file of less than 1 GiB; the caller frees *bytes. An empty file is an error. */
+/** Reads a whole regular file of at most 1 GiB; the caller frees *bytes. An empty file is an error. */
 int nh_data_file(unsigned char **bytes, size_t *n, const char *path);
 
 /** A well mixed number from two: splitmix64's finaliser over both. */

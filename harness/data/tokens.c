@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 /** tokens:FILE: sequences of ids from a text file.
- *  Without --seq and --batch the whole file is one batch, in its own order. With one of them a sequence is the first
- *  seq ids of a line, and lines come in an order permuted by the seed. */
+ *  Without --seq and --batch the whole file is one batch, in its own order. With one of them each line is cut into windows
+ *  of seq ids, the last of which ends with the line (so that it may begin inside the one before it), and the windows of
+ *  all lines come in an order permuted by the seed: every id is in some window. */
 #include "harness/data/tokens.h"
 
 #include "harness/core/err.h"
 #include "harness/data/source.h"
+#include "results/input.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -128,21 +130,37 @@ void nh_tokens_free(struct nh_tokens *tokens)
 struct file {
     struct nh_data data;
     struct nh_tokens tokens;
+    size_t *windows; /* windows of the lines before line i; the last: of all */
     bool in_order;
 };
+
+static size_t length_of(const struct nh_tokens *tokens, size_t line)
+{
+    return tokens->start[line + 1] - tokens->start[line];
+}
 
 static int sequence(const struct nh_data *data, uint64_t number, int *tokens)
 {
     const struct file *file = (const struct file *)data;
-    const uint64_t n = file->tokens.lines;
-    const uint64_t line = file->in_order ? number % n : nh_data_order(data->key, n, number);
-    memcpy(tokens, file->tokens.ids + file->tokens.start[line], (size_t)data->seq * sizeof *tokens);
+    const uint64_t n = data->sequences;
+    const size_t window = (size_t)(file->in_order ? number % n : nh_data_order(data->key, n, number)), seq = (size_t)data->seq;
+    size_t line = 0, end = file->tokens.lines; /* windows[line] <= window < windows[end] */
+    while (end - line > 1) {
+        const size_t middle = (line + end) / 2;
+        if (file->windows[middle] <= window)
+            line = middle;
+        else
+            end = middle;
+    }
+    const size_t at = (window - file->windows[line]) * seq, last = length_of(&file->tokens, line) - seq;
+    memcpy(tokens, file->tokens.ids + file->tokens.start[line] + (at < last ? at : last), seq * sizeof *tokens);
     return NH_OK;
 }
 
 static void release(struct nh_data *data)
 {
     nh_tokens_free(&((struct file *)data)->tokens);
+    free(((struct file *)data)->windows);
 }
 
 /* Lines must be as long as --seq at least, or all of one length without it. */
@@ -166,6 +184,21 @@ static int check_lengths(const struct file *file, const struct nh_data_request *
     return NH_OK;
 }
 
+/* Counts the windows of seq ids of each line. */
+static int cut(struct file *file)
+{
+    const struct nh_tokens *tokens = &file->tokens;
+    const size_t seq = (size_t)file->data.seq;
+    file->windows = malloc((tokens->lines + 1) * sizeof *file->windows);
+    if (!file->windows)
+        return nh_fail(NH_FAILED, "out of memory for the lines of a file of tokens; take a part of it");
+    file->windows[0] = 0;
+    for (size_t i = 0; i < tokens->lines; i++)
+        file->windows[i + 1] = file->windows[i] + (length_of(tokens, i) + seq - 1) / seq;
+    file->data.sequences = file->windows[tokens->lines];
+    return NH_OK;
+}
+
 static int load(struct file *file, const struct nh_data_request *request)
 {
     unsigned char *bytes;
@@ -174,8 +207,15 @@ static int load(struct file *file, const struct nh_data_request *request)
     if (status)
         return status;
     status = nh_tokens_parse(&file->tokens, bytes, n, request->vocab, request->argument);
+    const char *kind = status ? nh_input_kind(bytes, n) : NULL;
+    if (kind)
+        status = nh_fail(NH_FAILED, "'%s' is %s", request->argument, kind);
     free(bytes);
-    return status ? status : check_lengths(file, request);
+    if (!status)
+        status = check_lengths(file, request);
+    if (!status && !request->seq)
+        file->data.seq = (int)file->tokens.start[1];
+    return status ? status : cut(file);
 }
 
 static int open_tokens(struct nh_data **out, const struct nh_data_request *request)
@@ -195,17 +235,20 @@ static int open_tokens(struct nh_data **out, const struct nh_data_request *reque
     file->in_order = !request->seq && !request->batch;
     if (file->in_order)
         data->batch = (int)tokens->lines; /* a file holds at most 2^30 bytes */
-    if (!request->seq)
-        data->seq = (int)tokens->start[1];
     if (!request->vocab)
         data->vocab = tokens->largest + 1;
-    data->sequences = tokens->lines;
     nh_data_digest_number(data, file->in_order);
-    for (size_t i = 0; i < tokens->lines; i++)
-        for (size_t t = 0; t < (size_t)data->seq; t++)
-            nh_data_digest_number(data, (uint64_t)tokens->ids[tokens->start[i] + t]);
-    snprintf(data->what, sizeof data->what, "%zu sequences of %d ids from %s, %s", tokens->lines, data->seq,
-             request->argument, file->in_order ? "as one batch" : "in an order by the seed");
+    for (size_t i = 0; i < tokens->lines; i++) {
+        nh_data_digest_number(data, length_of(tokens, i));
+        for (size_t t = tokens->start[i]; t < tokens->start[i + 1]; t++)
+            nh_data_digest_number(data, (uint64_t)tokens->ids[t]);
+    }
+    const size_t n = tokens->start[tokens->lines];
+    if (file->in_order)
+        snprintf(data->what, sizeof data->what, "%zu sequences of %d ids from %s, as one batch", tokens->lines, data->seq, request->argument);
+    else
+        snprintf(data->what, sizeof data->what, "%llu windows of %d ids, which hold all %zu of %zu %s in %s, in an order by the seed",
+                 (unsigned long long)data->sequences, data->seq, n, tokens->lines, tokens->lines == 1 ? "line" : "lines", request->argument);
     *out = data;
     return NH_OK;
 }
@@ -213,6 +256,6 @@ static int open_tokens(struct nh_data **out, const struct nh_data_request *reque
 const struct nh_data_source nh_data_tokens = {
     .name = "tokens",
     .argument = "FILE",
-    .what = "token ids as decimal text, one sequence a line; without --seq and --batch the file is one batch",
+    .what = "token ids as decimal text; without --seq and --batch one batch, a sequence a line; else all windows of --seq ids of all lines",
     .open = open_tokens,
 };

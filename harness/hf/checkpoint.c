@@ -665,6 +665,14 @@ int nh_hf_bind(struct nh_hf *hf, const struct nh_config *config, const struct nh
     return status;
 }
 
+bool nh_hf_is_wide(const struct nh_hf *hf)
+{
+    bool wide = false;
+    for (size_t i = 0; !wide && i < hf->n_entries; i++)
+        wide = hf->entries[i].read && hf->entries[i].tensor->type == NH_TENSOR_F64;
+    return wide;
+}
+
 /* ---- which checkpoint it is ---- */
 
 uint64_t nh_hf_digest(const struct nh_hf *hf)

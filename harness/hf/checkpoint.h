@@ -37,6 +37,9 @@ const struct nh_shape *nh_hf_shape(const struct nh_hf *hf, const char *name);
  *  NH_FAILED with the file where one has been cut or changed meanwhile, or cannot be read. */
 int nh_hf_check(const struct nh_hf *hf);
 
+/** Whether some of its numbers are doubles (F64). */
+bool nh_hf_is_wide(const struct nh_hf *hf);
+
 /** Digest of config.json, of names, types and shapes of all tensors, and of samples of their numbers. */
 uint64_t nh_hf_digest(const struct nh_hf *hf);
 

@@ -538,17 +538,19 @@ static char *header_text(const struct nh_tensor_out *tensors, size_t n, const st
     return text;
 }
 
-int nh_safetensors_write(const char *path, const struct nh_tensor_out *tensors, size_t n,
-                         const struct nh_meta_out *meta, size_t n_meta)
+int nh_safetensors_prepare(struct nh_part **out, const char *path, const struct nh_tensor_out *tensors, size_t n,
+                           const struct nh_meta_out *meta, size_t n_meta)
 {
     char *text = header_text(tensors, n, meta, n_meta);
+    *out = NULL;
     if (!text)
         return nh_fail(
             NH_FAILED,
             "cannot make the header of '%s': a name is there twice, something is no UTF-8, or memory is short", path);
     const size_t length = strlen(text), padded = (length + 7) / 8 * 8;
     const uint64_t prefix = padded;
-    struct nh_part *p;
+    struct nh_part *p = NULL;
+    long long size;
     int status = nh_part_create(&p, path);
     if (!status)
         status = nh_part_write(p, &prefix, sizeof prefix);
@@ -561,8 +563,22 @@ int nh_safetensors_write(const char *path, const struct nh_tensor_out *tensors, 
         status = nh_part_write(p, tensors[i].numbers, bytes_out(&tensors[i]));
     }
     if (!status)
+        status = nh_part_sync(p, &size);
+    if (status)
+        nh_part_destroy(p);
+    else
+        *out = p;
+    free(text);
+    return status;
+}
+
+int nh_safetensors_write(const char *path, const struct nh_tensor_out *tensors, size_t n,
+                         const struct nh_meta_out *meta, size_t n_meta)
+{
+    struct nh_part *p;
+    int status = nh_safetensors_prepare(&p, path, tensors, n, meta, n_meta);
+    if (!status)
         status = nh_part_commit(p);
     nh_part_destroy(p);
-    free(text);
     return status;
 }

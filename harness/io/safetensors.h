@@ -106,4 +106,11 @@ struct nh_meta_out {
 int nh_safetensors_write(const char *path, const struct nh_tensor_out *tensors, size_t n,
                          const struct nh_meta_out *meta, size_t n_meta);
 
+struct nh_part;
+
+/** The same up to the commit, which is left to the caller: *out is a part of `path` with all bytes in it, synced to the disk, to be
+ *  committed or destroyed; NULL after a failure. */
+int nh_safetensors_prepare(struct nh_part **out, const char *path, const struct nh_tensor_out *tensors, size_t n,
+                           const struct nh_meta_out *meta, size_t n_meta);
+
 #endif

@@ -289,7 +289,7 @@ START_TEST(file_that_is_missing_or_empty_or_a_folder)
     must_refuse(NH_FAILED, with_file(source), (struct nh_data_request){0}, WORDS(path(FILE_), "empty"));
     char text[600];
     snprintf(text, sizeof text, "%s:%s", source, folder);
-    must_refuse(NH_FAILED, text, (struct nh_data_request){0}, WORDS(folder, "directory"));
+    must_refuse(NH_FAILED, text, (struct nh_data_request){0}, WORDS(folder, "is a folder"));
 }
 END_TEST
 
@@ -347,21 +347,54 @@ START_TEST(tokens_are_permuted_only_if_cut)
 }
 END_TEST
 
+/* Windows of 3 ids: the last of a line ends with it, so that every id is in one, and none reaches into another line. */
 START_TEST(tokens_cut_and_permuted)
 {
-    put_text("0 0 1\n1 1\n2 2 2 2\n3 3\n4 4\n");
-    struct nh_data *data = must_open(with_file("tokens"), (struct nh_data_request){.seq = 2, .batch = 5, .seed = 1});
-    int order[2][5];
+    static const int windows[6][3] = {{0, 1, 2}, {3, 4, 5}, {5, 6, 7}, {8, 9, 10}, {11, 12, 13}, {12, 13, 14}};
+    put_text("0 1 2 3 4 5 6 7\n8 9 10\n11 12 13 14\n");
+    struct nh_data *data = must_open(with_file("tokens"), (struct nh_data_request){.seq = 3, .batch = 6, .seed = 1});
+    ck_assert_uint_eq(data->sequences, 6);
+    ck_assert_ptr_nonnull(strstr(data->what, "6 windows of 3 ids, which hold all 15 of 3 lines"));
+    int order[2][6];
     for (uint64_t epoch = 0; epoch < 2; epoch++) {
-        int *tokens = batch_of(data, epoch), seen[5] = {0};
-        for (int i = 0; i < 5; i++) {
-            ck_assert_int_eq(tokens[2 * i], tokens[2 * i + 1]);
-            order[epoch][i] = tokens[2 * i];
-            ck_assert_int_eq(seen[tokens[2 * i]]++, 0);
+        int *tokens = batch_of(data, epoch);
+        bool seen[6] = {false};
+        for (int i = 0; i < 6; i++) {
+            int w = 0;
+            while (w < 6 && memcmp(windows[w], tokens + 3 * i, sizeof windows[w]) != 0)
+                w++;
+            ck_assert_int_lt(w, 6);
+            ck_assert(!seen[w]);
+            seen[w] = true, order[epoch][i] = w;
         }
         free(tokens);
     }
     ck_assert_mem_ne(order[0], order[1], sizeof order[0]);
+    nh_data_close(data);
+}
+END_TEST
+
+/* One long line: 156 windows side by side, and one that ends with it. */
+START_TEST(tokens_in_one_long_line)
+{
+    static char text[30000];
+    static bool seen[5000];
+    for (int i = 0, n = 0; i < 5000; i++)
+        n += sprintf(text + n, "%d ", i);
+    put_text(text);
+    struct nh_data *data = must_open(with_file("tokens"), (struct nh_data_request){.seq = 32, .batch = 4});
+    ck_assert_uint_eq(data->sequences, 157);
+    for (uint64_t i = 0; i < 40; i++) { /* 160 sequences */
+        int *tokens = batch_of(data, i), *again = batch_of(data, i);
+        ck_assert_mem_eq(tokens, again, 128 * sizeof *tokens);
+        for (int t = 0; t < 128; t++)
+            ck_assert_int_eq(tokens[t] - tokens[t / 32 * 32], t % 32);
+        for (int t = 0; t < 128; t++)
+            seen[tokens[t]] = true;
+        free(tokens), free(again);
+    }
+    for (int i = 0; i < 5000; i++)
+        ck_assert(seen[i]);
     nh_data_close(data);
 }
 END_TEST
@@ -581,6 +614,7 @@ int main(void)
         {tokens_are_one_batch_in_order, 7},
         {tokens_are_permuted_only_if_cut, 1},
         {tokens_cut_and_permuted, 1},
+        {tokens_in_one_long_line, 1},
         {tokens_with_only_one_of_seq_and_batch, 1},
         {tokens_vocabulary_given, 1},
         {tokens_outside_the_vocabulary, 1},
