@@ -37,5 +37,5 @@ load 'plots/lines.gpi'
 # Every seed is a small ring.
 seeds = n_runs == 1 || shown eq '' ? '' : "for [j = 1:words(shown)] 'runs.dat' index block(m(j)) using 1:(can($2)) with points \
     pointtype 6 pointsize 0.6 * point linecolor rgb shade(colour[m(j)]) notitle, "
-lines = (shown eq '' ? nothing : curve) . theory . seeds . (shown eq '' ? '' : marks)
+lines = (shown eq '' ? nothing : curve) . laws . seeds . (shown eq '' ? '' : marks)
 eval 'plot ' . lines . keys

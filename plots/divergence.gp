@@ -124,7 +124,7 @@ do for [place = 1:count] {
     do for [j = 1:words(limits):2] {
         limit = real(word(limits, j))
         eval 'set arrow from graph 0, first limit to graph 1, first limit nohead linewidth 1 linecolor rgb black dashtype ' . \
-            dash_of_theory
+            dash_of_law
         height = log(limit / low) / log(high / low)
         said_at = height > said_at + 0.13 ? height : said_at + 0.13
         set label sprintf('%s: %.5g', word(limits, j + 1), limit) at graph 1.01, graph said_at left font font_small
@@ -174,5 +174,5 @@ eval 'plot 2 notitle' . \
     mark(any_overflow, 'first forward overflow', 'points pointtype 2 pointsize 1.3 * point linewidth 2') . \
     mark(any_above, 'nan or inf begins', 'points pointtype 6 pointsize 2 * point linewidth 1.5') . \
     mark(any_skipped, 'step skipped', 'points pointtype 10 pointsize 1.2 * point') . \
-    mark(any_limits, 'largest value of the format', 'lines linewidth 1 dashtype ' . dash_of_theory)
+    mark(any_limits, 'largest value of the format', 'lines linewidth 1 dashtype ' . dash_of_law)
 unset multiplot

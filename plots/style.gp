@@ -5,7 +5,7 @@ set encoding utf8
 # Markers and dashes of one size in all terminals, a small font; key_row: height of a line of the legend, in pages of the usual
 # height.
 point = 1
-dash_of_theory = '(8, 6)'
+dash_of_law = '(8, 6)'
 key_row = 0.038
 if (!exists('tall')) {
     tall = 1
@@ -18,7 +18,7 @@ if (out[strlen(out)-3:] eq '.svg') {
     set terminal svg size 900,540*tall font 'sans,15' background 'white' noenhanced
 }
 if (out[strlen(out)-3:] eq '.png') {
-    dash_of_theory = '(12, 9)'
+    dash_of_law = '(12, 9)'
     small = 15
     set terminal pngcairo size 1350,810*tall font 'sans,17' linewidth 1.5 dashlength 0.7 noenhanced
 }
@@ -28,7 +28,7 @@ if (out[strlen(out)-3:] eq '.pdf') {
 }
 set output out
 
-# Okabe and Ito's palette, told apart by colour-blind people; darker ones first, black is kept for theory. With the marker
+# Okabe and Ito's palette, told apart by colour-blind people; darker ones first, black is kept for the law. With the marker
 # and the dashes that go with each, a figure reads in grey as well.
 array palette[8] = [0x0072b2, 0xd55e00, 0x009e73, 0xcc79a7, 0xe69f00, 0x56b4e9, 0x7f7f7f, 0xf0e442]
 array markers[8] = [7, 5, 9, 11, 13, 6, 4, 8]

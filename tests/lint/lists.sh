@@ -33,6 +33,9 @@ for file in tests/{cli,plots}/*.sh; do
     suite=$(basename "$(dirname "$file")")
     listed "$file" "$suite/$(basename "$file" .sh)" tests/meson.build
 done
+for file in docs/*.md; do
+    listed "$file" "$(basename "$file" .md)" tests/meson.build
+done
 for file in tests/fuzz/fuzz_*.c tests/bench/bench_*.c; do
     name=$(basename "$file" .c)
     listed "$file" "${name#*_}" tests/meson.build

@@ -131,7 +131,7 @@ for figure in "${figures[@]}"; do
     [ ! -e x.svg ] || die "a $figure that failed left a file"
 done
 
-says growth.svg no-norm sandwich sandwich-l post pre theory 'no-norm: inf' 'pre: 0' 'RMS of the residual stream by depth'
+says growth.svg no-norm sandwich sandwich-l post pre law 'no-norm: inf' 'pre: 0' 'RMS of the residual stream by depth'
 plot growth "$data/layers.csv" --set log=no -o linear.svg
 says linear.svg 'no-norm: inf' pre
 silent linear.svg 'pre: 0'
@@ -173,7 +173,7 @@ says long.svg 'no-norm: inf' inf
 
 # Two streams, the second one thinner; one block a layer.
 plot growth "$data/streams.csv" -o streams.svg
-says streams.svg residual 'residual, stream 1' theory
+says streams.svg residual 'residual, stream 1' law
 plot gradient "$data/streams.csv" -o streams.svg
 says streams.svg 'residual, stream 1'
 ! grep -qE 'stroke-dasharray|213, *94, *0' streams.svg || die "a stream has dashes or a colour of its own"
