@@ -89,7 +89,7 @@ static int split(int argc, char **argv, int *at, const struct nh_option **option
     const char *word = argv[(*at)++];
     if (strncmp(word, "--", 2) != 0 || word[2] == '\0')
         return nh_fail(NH_USAGE,
-                       "'%.60s' stands where an option is expected; options are --NAME VALUE or --NAME=VALUE, "
+                       "'%.60s' is no option; options are written --NAME VALUE or --NAME=VALUE, "
                        "switches --NAME or --NAME=on|off",
                        word);
     const size_t length = strcspn(word + 2, "=");
