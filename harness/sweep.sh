@@ -12,16 +12,20 @@ Usage: harness/sweep.sh --vary OPTION=V1,V2,... ... [--seeds 0..4] [--out DIR] [
 
 Runs harness once for every combination of what is varied, on all cores, one thread each; then writes all results as one
 into DIR/layers.csv, DIR/sites.csv, DIR/config.csv, and DIR/steps.csv, DIR/spectrum.csv where cells have them. Finished
-cells are not run again, so the same call continues a sweep that was broken off, however that happened. A cell that trains
-(--steps) goes on from its checkpoint: it gets --resume, unless --resume or --force is among the options.
+cells are not run again, so the same call continues a sweep that was interrupted. Finished means: by this very command, and
+every file is there with the size that run.json tells; a damaged cell is named and run again. A cell that trains (--steps)
+goes on from its checkpoint: it gets --resume, unless --resume or --force is among the options.
 
   --vary OPTION=V1,V2,...  values of an option of harness, may be repeated; the last one varies fastest.
                            With a ';' in it, it is split there instead: --vary 'probes=rms;rms,grad'
+                           Whole numbers may be ranges: depth=6..12, or 6..96*2 for 6, 12, 24, 48, 96
   --seeds LIST             seeds, as 0..4 or 0,3,7; they vary faster than all else
   --jobs N                 cells at a time [as many as CPUs]
   --out DIR                [results/sweeps/<what is varied>]
   --print                  print the job list, one command per line, and run nothing
+  --dry-run                print what all cells would cost together, and run and write nothing
   --harness PROGRAM        [the one in this tree, built where needed]
+  --called NAME            name of PROGRAM in the job list [PROGRAM]
 
 What is none of these goes to every cell, as does all behind '--'.
 
@@ -29,7 +33,7 @@ Example
   harness/sweep.sh --vary layout=pre,post,sandwich --vary depth=6,12,24,48,96 --vary qk-norm=off,on --seeds 0..4 \
       --probes rms --out results/sweeps/growth
 
-Exit codes: 0 done, diverged runs too; 1 a cell failed twice; 2 usage.
+Exit codes: 0 done, diverged runs too; 1 a cell failed twice, or the results cannot be written; 2 usage.
 EOF
 }
 
@@ -59,25 +63,57 @@ encode() {
     done
 }
 
-# expand LIST: $expanded is the list of seeds with its ranges written out.
+# Options that take whole numbers, for which ranges are understood.
+whole_numbers=' seed data-seed depth width heads kv-heads head-dim experts experts-active experts-shared dense-layers window seq
+    batch vocab image-grid image-levels steps warmup grad-accum scale-window probe-every val-every checkpoint-every jac-samples
+    jac-iterations '
+
+# A sweep of more cells than this is taken for a slip of the finger.
+max_cells=100000
+
+# expand OPTION VALUES: ${values[@]} is the list of values, with the ranges of whole numbers written out; 2 = a range is not valid.
+# ${n_values} is how many there are; a list of too many is not written out.
+range='^([0-9]{1,18})\.\.([0-9]{1,18})(\*([0-9]{1,9}))?$'
 expand() {
-    local items item n
-    expanded=
-    IFS=, read -r -a items <<<"$1"
+    local separator=, item n last factor items
+    [[ $2 != *';'* ]] || separator=';'
+    IFS=$separator read -r -a items <<<"$2"
+    values=()
+    n_values=0
     for item in "${items[@]}"; do
-        if [[ $item =~ ^([0-9]{1,9})\.\.([0-9]{1,9})$ ]]; then
-            for ((n = 10#${BASH_REMATCH[1]}; n <= 10#${BASH_REMATCH[2]}; n++)); do
-                expanded+=,$n
-            done
-        elif [[ $item =~ ^[0-9]+$ ]]; then
-            expanded+=,$item
-        else
-            expanded=
-            break
+        if [[ $whole_numbers != *[[:space:]]"$1"[[:space:]]* || ! $item =~ $range ]]; then
+            values+=("$item")
+            ((n_values += 1))
+            continue
         fi
+        n=$((10#${BASH_REMATCH[1]})) last=$((10#${BASH_REMATCH[2]})) factor=${BASH_REMATCH[4]:+$((10#${BASH_REMATCH[4]}))}
+        ((n <= last)) && { [ -z "$factor" ] || ((n > 0 && factor > 1)); } || return 2
+        if [ -z "$factor" ] && ((last - n >= max_cells)); then
+            ((n_values += last - n + 1))
+            continue
+        fi
+        while ((n <= last)); do
+            values+=("$n")
+            ((n_values += 1))
+            [ "$factor" ] || { ((n += 1)); continue; }
+            ((n <= last / factor)) || break
+            ((n *= factor))
+        done
     done
-    [ -n "$expanded" ] || fail 2 "--seeds $1: not a list of seeds; write 0..4 or 0,3,7"
-    expanded=${expanded#,}
+}
+
+# same_values: of ${values[@]} two are the same text or number; $same is one of them.
+same_values() {
+    local value number
+    local -A seen=()
+    for value in "${values[@]}"; do
+        number=$value
+        [[ ! $value =~ ^[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?$ ]] || LC_ALL=C printf -v number %.17g "$value" 2>/dev/null || :
+        same=$value
+        [ -z "${seen[=$number]-}" ] || return 0
+        seen[=$number]=yes
+    done
+    return 1
 }
 
 # ---- what is asked for ----
@@ -87,7 +123,9 @@ seeds=
 jobs=
 out=
 print=
+dry_run=
 program=
+called=
 fixed=()
 while [ $# -gt 0 ]; do
     case $1 in
@@ -96,15 +134,17 @@ while [ $# -gt 0 ]; do
         exit 0
         ;;
     --print) print=yes ;;
-    --vary=* | --seeds=* | --jobs=* | --out=* | --harness=*)
+    --dry-run | --dry-run=on) dry_run=yes ;;
+    --vary=* | --seeds=* | --jobs=* | --out=* | --harness=* | --called=*)
         set -- "${1%%=*}" "${1#*=}" "${@:2}"
         continue
         ;;
-    --vary | --seeds | --jobs | --out | --harness)
+    --vary | --seeds | --jobs | --out | --harness | --called)
         [ -n "${2-}" ] || fail 2 "$1 needs a value; --help shows how"
         case $1 in
         --vary)
             [[ $2 =~ ^[a-z][a-z0-9-]*=. ]] || fail 2 "--vary $2: not of the form OPTION=V1,V2,..."
+            [[ $2 != @(out|dry-run|threads)=* ]] || fail 2 "--vary $2: --${2%%=*} is the same for all cells; give it without --vary"
             varied+=("$2")
             ;;
         --seeds) seeds=$2 ;;
@@ -114,6 +154,7 @@ while [ $# -gt 0 ]; do
             ;;
         --out) out=$2 ;;
         --harness) program=$2 ;;
+        --called) called=$2 ;;
         esac
         shift
         ;;
@@ -128,8 +169,11 @@ while [ $# -gt 0 ]; do
 done
 [[ "${fixed[*]-}${varied[*]-}$out" != *[[:cntrl:]]* ]] || fail 2 "a control character has no place in a job list"
 if [ -n "$seeds" ]; then
-    expand "$seeds"
-    varied+=("seed=$expanded")
+    item='[0-9]+(\.\.[0-9]+(\*[0-9]+)?)?'
+    if [[ ! $seeds =~ ^$item(,$item)*$ ]] || ! expand seed "$seeds"; then
+        fail 2 "--seeds $seeds: not a list of seeds; write 0..4 or 0,3,7"
+    fi
+    varied+=("seed=$seeds")
 fi
 [ ${#varied[@]} -gt 0 ] || fail 2 "nothing varies: give --vary OPTION=V1,V2,... or --seeds; --help shows how"
 if [ -z "$out" ]; then
@@ -160,11 +204,17 @@ done
 options=('')
 names=('')
 weights=(1)
+cells=1
+more=
+for vary in "${varied[@]}"; do
+    expand "${vary%%=*}" "${vary#*=}" || fail 2 "--vary $vary: a range goes up, as 6..12, or by a factor from 2, as 6..96*2"
+    if ((cells > 10 ** 18 / n_values)); then more=' or more'; else ((cells *= n_values)); fi
+    ! same_values || fail 2 "--vary $vary: $same is there twice; name each value once"
+done
+[ "$cells" -le "$max_cells" ] || fail 2 "this sweep has $cells cells$more, the largest possible one $max_cells; vary less"
 for vary in "${varied[@]}"; do
     option=${vary%%=*}
-    separator=,
-    [[ $vary != *';'* ]] || separator=';'
-    IFS=$separator read -r -a values <<<"${vary#*=}"
+    expand "$option" "${vary#*=}"
     old_options=("${options[@]}") old_names=("${names[@]}") old_weights=("${weights[@]}")
     options=() names=() weights=()
     for i in "${!old_names[@]}"; do
@@ -181,7 +231,7 @@ done
 
 # The folder's name must fit a file system; its --out stands last in the command, where cell() looks for it.
 program=${program:-$top/build/harness}
-quote "$program"
+quote "${called:-$program}"
 quoted_program=$quoted
 everywhere=
 for word in "${fixed[@]}" --threads=1; do
@@ -210,37 +260,141 @@ fi
 
 if [ "$program" = "$top/build/harness" ]; then
     # shellcheck disable=SC2154 # set in run.sh
-    need "${packages[@]}" parallel
+    need "${packages[@]}" parallel python3
     build build harness
-else
-    command -v parallel >/dev/null || need parallel
+elif ! command -v parallel >/dev/null || ! command -v python3 >/dev/null; then
+    need parallel python3
 fi
 [[ -f $program && -x $program ]] || fail 2 "--harness $program: not a program"
+[[ $(parallel --version 2>/dev/null) == 'GNU parallel'* ]] || fail 1 "GNU parallel is missing (Debian: apt-get install parallel)"
+command -v python3 >/dev/null || fail 1 "python3 is missing (Debian: apt-get install python3)"
+[ -e /proc/self/fd ] || fail 1 "/proc is not mounted, and GNU parallel cannot work without it; mount it"
+jobs=${jobs:-$(nproc)}
+
+# All cells are run by the program that is there now, whatever becomes of its file meanwhile.
+exec {image}<"$program"
+export image
+
+# in_parallel: runs the shell's commands on stdin, one a line. What GNU parallel itself says, such as that it finds no
+# /sys, is no talk of the cells: it goes to $noise.
+file=$(mktemp)
+exec {noise}<>"$file"
+rm -f -- "$file"
+in_parallel() {
+    PARALLEL_SHELL=$BASH exec setpriv --pdeathsig KILL parallel --plain --will-cite --jobs "$jobs" "$@" 2>&"$noise"
+}
+
+# no_cell: ends the sweep where GNU parallel could not start a single cell.
+no_cell() {
+    local words
+    words=$(tail -n 1 "/proc/self/fd/$noise")
+    fail 1 "GNU parallel started no cell${words:+: $words}"
+}
+
+# ---- what it would cost ----
+
+# dry_cell COMMAND: what the program tells of one cell, in one line of four numbers; a failure in one line of words.
+dry_cell() {
+    local said status=0
+    eval "set -- $1"
+    said=$(exec setpriv --pdeathsig KILL "/proc/self/fd/$image" "${@:2}" --dry-run 2>&1 </dev/null) || status=$?
+    [ "$status" -eq 0 ] || { printf 'failed %s %s\n' "$status" "${said##*$'\n'}"; return; }
+    awk '$1 == "parameters" { p = $2 }
+        $1 == "operations" { sub(/.*; /, ""); o = $1 }
+        $1 == "memory" { m = $2 }
+        $1 == "time" { t = $3 }
+        END { print p, o, m, t }' <<<"$said"
+}
+export -f dry_cell
+
+# The memory of a sweep is that of its largest cells, as many as run at a time.
+if [ "$dry_run" ]; then
+    told=$(in_parallel "exec setpriv --pdeathsig KILL bash -c 'dry_cell \"\$1\"' cell {}" < <(printf '%s\n' "${commands[@]}"))
+    [ -n "$told" ] || no_cell
+    status=0
+    told=$(LC_ALL=C sort -g -r -k 3,3 <<<"$told" | LC_ALL=C awk -v jobs="$jobs" -v cells="${#commands[@]}" '
+        $1 == "failed" { status = $2; sub(/^failed [0-9]+ (harness: )?/, ""); failure = $0; next }
+        NF != 4 { next }
+        { n++; parameters += $1; operations += $2; memory += n <= jobs ? $3 : 0; time += $4 }
+        $1 > most { most = $1 }
+        $3 > largest { largest = $3 }
+        $4 > longest { longest = $4 }
+        END {
+            if (status) {
+                print failure
+                exit status
+            }
+            if (n != cells) {
+                print "only " n + 0 " of " cells " cells told what they would cost"
+                exit 1
+            }
+            time /= jobs
+            printf "cells       %d, %d at a time\n", cells, jobs
+            printf "parameters  %.0f in all, %.0f in the largest cell\n", parameters, most
+            printf "operations  %.4g in all, probes included\n", operations
+            printf "memory      %.1f MiB, %.1f MiB for the largest cell\n", memory, largest
+            printf "time        about %.1f s\n", (time > longest ? time : longest)
+        }') || status=$?
+    [ "$status" -eq 0 ] || fail "$status" "$told"
+    printf '%s\n' "$told"
+    exit
+fi
 
 # ---- running it ----
 
 # The lock is every process's of the sweep, and a process does not outlive the one that started it (setpriv): so it is free
 # as soon as the script was killed, and not before the last cell is gone.
-mkdir -p -- "$out" || fail 1 "$out: cannot be made; choose another --out"
+why=$(LC_ALL=C mkdir -p -- "$out" 2>&1) || fail 1 "$out: cannot be made (${why##*: }); choose another --out"
+[ -w "$out" ] || fail 1 "$out: cannot be written; choose another --out"
 exec {lock}<"$out"
 flock -w 3 "$lock" || fail 1 "another sweep is at work in $out; wait for its end or choose another --out"
+# Left by a sweep that was killed while it joined its tables.
+rm -f -- "$out"/{layers,sites,steps,spectrum,config}.csv.*.part
 
-# finished I: cell I is done, by this very command and no older program. The program knows best, but would have to load
-# the data: it is asked where that is a file of the user's, and where it is to run again.
-finished() {
-    local dir=$out/${names[$1]} done_by
-    [[ -f $dir/run.json && -f $dir/cell.txt && ! $program -nt $dir/cell.txt && ${commands[$1]} != *@(--force|text:|tokens:)* ]] &&
-        IFS= read -r done_by <"$dir/cell.txt" && [ "$done_by" = "${commands[$1]}" ]
+# completed I: cell I was completed by this very command.
+completed() {
+    local done_by
+    [[ -f $out/${names[$1]}/cell.txt ]] && IFS= read -r done_by <"$out/${names[$1]}/cell.txt" && [ "$done_by" = "${commands[$1]}" ]
 }
 
-# cell "I COMMAND": one job. Reports on stdout, in two lines: its status and I; the last line of what it said.
+# current I: nothing that the completed cell I depends on may have changed since. The program knows best, but would have to
+# read the data: it is asked where it is newer, where a file or a folder of the user's is read, and where it is to run again.
+current() {
+    [[ ! $program -nt $out/${names[$1]}/cell.txt && ${commands[$1]} != *@(--force|--model|text:|tokens:)* ]]
+}
+
+# cells ACTION I...: what cells.py answers about the cells.
+cells() {
+    local i action=$1
+    shift
+    for i; do
+        printf '%s\n' "${names[i]}"
+    done | python3 "$top/harness/cells.py" "$action" "$out"
+}
+
+# find_damaged I...: of completed cells; ${damage[i]} is what is wrong with the files of cell i. It is run from the start.
+find_damaged() {
+    local i state
+    while read -r i && IFS= read -r state <&3; do
+        [ "$state" = whole ] || damage[i]=$state
+    done < <(printf '%s\n' "$@") 3< <(cells check "$@")
+}
+
+# cell "I ANEW COMMAND": one job; ANEW is yes where the files of an earlier run are damaged and are to be replaced. Reports on
+# stdout, in two lines: its status and I; the last line of what it said.
 cell() {
-    local i=${1%% *} command=${1#* } status=0 dir said
+    local i anew command status=0 dir said word words=()
+    read -r i anew command <<<"$1"
     eval "set -- $command"
     dir=${!#}
     dir=${dir#--out=}
+    shift
+    for word; do
+        [[ $anew == yes && $word == --resume ]] || words+=("$word")
+    done
+    [ "$anew" = no ] || words+=(--force)
     [ ! -e "$dir/cell.txt" ] || rm -f -- "$dir/cell.txt"
-    said=$(exec setpriv --pdeathsig KILL "$@" 2>&1 >/dev/null </dev/null) || status=$?
+    said=$(exec setpriv --pdeathsig KILL "/proc/self/fd/$image" "${words[@]}" 2>&1 >/dev/null </dev/null) || status=$?
     if [ "$status" -eq 0 ]; then
         printf '%s\n' "$command" >"$dir/cell.txt" || status=1 # half of it is another command
     elif [ "$status" -gt 128 ]; then
@@ -252,9 +406,10 @@ export -f cell
 
 # longest_first I...: the cells as lines for cell().
 longest_first() {
-    local i
+    local i anew
     for i; do
-        printf '%s %s %s\n' "${weights[i]}" "$i" "${commands[i]}"
+        [ "${damage[i]-}" ] && anew=yes || anew=no
+        printf '%s %s %s %s\n' "${weights[i]}" "$i" "$anew" "${commands[i]}"
     done | sort -s -n -r -k 1,1 | cut -d ' ' -f 2-
 }
 
@@ -271,7 +426,7 @@ progress() {
 
 # run_pending: tries the cells in pending once, takes out those that are finished, and has in said[] what the others said.
 run_pending() {
-    local status i words work=0 total=0
+    local status i words work=0 total=0 finished=()
     for i in "${!pending[@]}"; do
         ((total += weights[i])) || true
     done
@@ -282,54 +437,43 @@ run_pending() {
         said[i]=${words:-ended with exit code $status}
         [ "$status" -ne 2 ] || break
         if [ "$status" -eq 0 ]; then
-            unset "pending[$i]"
+            unset "pending[$i]" "damage[$i]"
+            finished+=("$i")
             # A sweep under way, or broken off, does not show what an earlier one has found.
             [ ! -f "$out/config.csv" ] || rm -f -- "$out"/{layers,sites,steps,spectrum,config}.csv
         fi
         progress "$work" "$total"
     done < <(
-        PARALLEL_SHELL=$BASH exec setpriv --pdeathsig KILL parallel --plain --will-cite ${jobs:+--jobs "$jobs"} \
-            "exec setpriv --pdeathsig KILL bash -c 'cell \"\$1\"' cell {}" < <(longest_first "${!pending[@]}")
+        in_parallel "exec setpriv --pdeathsig KILL bash -c 'cell \"\$1\"' cell {}" < <(longest_first "${!pending[@]}")
     )
     [ ! -t 2 ] || printf '\r\033[K' >&2
     [ "${status:-0}" -ne 2 ] || fail 2 "${names[i]}: ${said[i]}"
-}
-
-# concatenate TABLE: the finished cells' files of that name as one, in the order of the job list.
-concatenate() {
-    local file=$out/$1.csv i files=()
-    for i in "${!names[@]}"; do
-        [ -n "${pending[i]-}" ] || [ ! -f "$out/${names[i]}/$1.csv" ] || files+=("./${names[i]}/$1.csv")
+    find_damaged "${finished[@]}"
+    for i in "${finished[@]}"; do
+        [ -z "${damage[i]-}" ] || pending[i]=yes said[i]=${damage[i]}
     done
-    if [ ${#files[@]} -eq 0 ]; then
-        rm -f -- "$file"
-        return
-    fi
-    # Files of the same columns are put together as they are, others (of an older program) by the columns' names.
-    (
-        cd -- "$(realpath -- "$out")"
-        export LC_ALL=C
-        awk 'FNR > 1 || NR == 1
-            NR == 1 { header = $0 }
-            FNR == 1 && $0 != header { exit 1 }' "${files[@]}" >"$1.csv.part" ||
-            awk -f "$top/plots/csv.awk" -f "$top/plots/concat.awk" "${files[@]}" >"$1.csv.part"
-        mv -- "$1.csv.part" "$1.csv"
-    )
-    printf '%s\n' "$file"
 }
 
 pending=()
 said=()
+damage=()
+known=()
 for i in "${!names[@]}"; do
-    finished "$i" || pending[i]=yes
+    completed "$i" && known+=("$i") || pending[i]=yes
 done
-[[ ${#pending[@]} -eq 0 || $(parallel --version 2>/dev/null) == 'GNU parallel'* ]] ||
-    fail 1 "GNU parallel is missing (Debian: apt-get install parallel)"
+find_damaged "${known[@]}"
+for i in "${known[@]}"; do
+    [ -z "${damage[i]-}" ] || say "${names[i]} is damaged and is run again: ${damage[i]}"
+    [[ -z ${damage[i]-} ]] && current "$i" || pending[i]=yes
+done
 [ ${#pending[@]} -eq 0 ] || run_pending
 [ ${#pending[@]} -eq 0 ] || run_pending
-for table in layers sites steps spectrum config; do
-    concatenate "$table"
+[ ${#pending[@]} -eq 0 ] || [ ${#said[@]} -gt 0 ] || no_cell
+finished=()
+for i in "${!names[@]}"; do
+    [ -n "${pending[i]-}" ] || finished+=("$i")
 done
+cells join "${finished[@]}" || exit 1
 for i in "${!pending[@]}"; do
     say "failed twice: ${names[i]}: ${said[i]-was broken off}"
 done

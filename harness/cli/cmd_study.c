@@ -11,6 +11,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -20,6 +21,7 @@
 struct request {
     const char *name, *jobs, *out, *studies;
     bool quick, print;
+    char program[PATH_MAX], open_program[32]; /* its name; the file as it is now, whatever the name stands for later */
 };
 
 void nh_study_help(FILE *file)
@@ -52,7 +54,7 @@ bool nh_study_row(const char *studies, size_t i, const char *cells[2], char *roo
     if (found) {
         snprintf(room, size, "%s/%s/study.json", studies, entries[i]->d_name);
         json_error_t error;
-        json_t *root = json_load_file(room, 0, &error);
+        json_t *root = nh_study_json(room, &error);
         const char *title = json_string_value(json_object_get(root, "title"));
         snprintf(room, size, "%s", entries[i]->d_name);
         cells[0] = room;
@@ -130,13 +132,26 @@ static const char *folder_of(struct nh_study *study, const struct request *r, co
     return nh_grown(&study->memory);
 }
 
+/* All runs of a study are of one program, although it may be built anew meanwhile: sweeps get its open file. */
+static int find_program(struct request *r)
+{
+    static const char deleted[] = " (deleted)";
+    const int file = open("/proc/self/exe", O_RDONLY); /* the sweeps inherit it */
+    const ssize_t n = readlink("/proc/self/exe", r->program, sizeof r->program - 1);
+    if (file < 0 || n < 0)
+        return nh_fail(NH_FAILED, "cannot find this program in /proc/self/exe: %s; is /proc mounted?", strerror(errno));
+    r->program[n] = '\0';
+    const size_t length = (size_t)n, tail = strlen(deleted);
+    if (length > tail && strcmp(r->program + length - tail, deleted) == 0 && access(r->program, F_OK))
+        r->program[length - tail] = '\0';
+    snprintf(r->open_program, sizeof r->open_program, "/proc/self/fd/%d", file);
+    return NH_OK;
+}
+
 static int run_sweep(struct nh_study *study, const struct request *r, const struct nh_study_sweep *sweep)
 {
     const char *args = nh_sweep_args(sweep, r->quick), *seeds = nh_sweep_seeds(sweep, r->quick);
-    char program[4096] = "";
-    if (readlink("/proc/self/exe", program, sizeof program - 1) < 0)
-        return nh_fail(NH_FAILED, "cannot find this program: %s", strerror(errno));
-    struct call call = {nh_alloc(&study->memory, (strlen(args) + strlen(study->options) + 16) * sizeof *call.words), 0};
+    struct call call = {nh_alloc(&study->memory, (strlen(args) + strlen(study->options) + 18) * sizeof *call.words), 0};
     call.words[call.n++] = NH_SOURCE_ROOT "/harness/sweep.sh";
     add_words(study, &call, NULL, args);
     add_words(study, &call, NULL, study->options);
@@ -145,7 +160,9 @@ static int run_sweep(struct nh_study *study, const struct request *r, const stru
                                 "--out",
                                 folder_of(study, r, sweep),
                                 "--harness",
-                                program,
+                                r->open_program,
+                                "--called",
+                                r->program,
                                 r->jobs ? "--jobs" : NULL,
                                 r->jobs,
                                 r->print ? "--print" : NULL};
@@ -271,6 +288,10 @@ static int study(struct nh_study *s, struct request *r)
     }
     if (!r->print)
         status = nh_dir_make(r->out);
+    if (!status && !r->print && access(r->out, W_OK))
+        status = nh_fail(NH_FAILED, "cannot write into %.500s: %s; choose another --out", r->out, strerror(errno));
+    if (!status)
+        status = find_program(r);
     if (!status)
         status = run_sweeps(s, r);
     return status || r->print ? status : tell(s, r);

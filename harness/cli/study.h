@@ -42,10 +42,14 @@ struct nh_study_sweep {
 const char *nh_sweep_args(const struct nh_study_sweep *sweep, bool quick);
 const char *nh_sweep_seeds(const struct nh_study_sweep *sweep, bool quick);
 
-/** NH_FAILED where a word is wrong, alone or with the first values of what else is varied; text: the field's, options: of
- * all sweeps. */
-int nh_study_check_args(struct obstack *memory, const char *place, const char *field, const char *text, const char *options);
-int nh_study_check_seeds(const char *place, const char *field, const char *text);
+/** One call of harness/sweep.sh: args and seeds with the names of their fields in study.json, options of all sweeps. */
+struct nh_study_call {
+    const char *args_field, *args, *seeds_field, *seeds, *options;
+};
+
+/** NH_FAILED and one sentence, begun with `place`, where the call names an option that is not for a study to say, a value is wrong
+ * with the first values of what else is varied, or there twice, or the cells are too many. */
+int nh_study_check_call(struct obstack *memory, const char *place, struct nh_study_call call);
 
 /** Runs with equal values of `by` make a row. Which runs: `where`, an object OPTION: value or list of values; "sweep"
  * is an option of every run. */
@@ -111,6 +115,11 @@ struct nh_study {
 
 void nh_study_init(struct nh_study *study);
 void nh_study_fini(struct nh_study *study);
+
+/** The file as JSON, to be given back; NULL where it is not a regular file of at most NH_STUDY_BYTES bytes, or not JSON:
+ * error->text tells why, and error->line where, -1 = it could not be read. */
+enum { NH_STUDY_BYTES = 1 << 20 };
+json_t *nh_study_json(const char *path, json_error_t *error);
 
 /** Reads FOLDER/study.json. NH_FAILED where it is broken: one sentence with the place and what would work. */
 int nh_study_read(struct nh_study *study, const char *folder);

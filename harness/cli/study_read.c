@@ -7,9 +7,11 @@
 #include "harness/cli/value.h"
 #include "harness/core/err.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define obstack_chunk_alloc malloc
 #define obstack_chunk_free  free
@@ -150,16 +152,15 @@ static const struct nh_field sweep_fields[] = {
 /* What the sweep is called with, --quick or not. */
 static int check_calls(const struct input *in, const struct nh_study_sweep *sweep)
 {
-    struct obstack *memory = &in->study->memory;
-    const char *options = in->study->options;
-    int status = nh_study_check_args(memory, in->place, "args", sweep->args, options);
-    if (!status)
-        status = nh_study_check_seeds(in->place, "seeds", sweep->seeds);
-    if (!status && sweep->quick_args)
-        status = nh_study_check_args(memory, in->place, "quick_args", sweep->quick_args, options);
-    if (!status && sweep->quick_seeds)
-        status = nh_study_check_seeds(in->place, "quick_seeds", sweep->quick_seeds);
-    return status;
+    struct nh_study_call call = {"args", sweep->args, "seeds", sweep->seeds, in->study->options};
+    const int status = nh_study_check_call(&in->study->memory, in->place, call);
+    if (status || !(sweep->quick_args || sweep->quick_seeds))
+        return status;
+    if (sweep->quick_args)
+        call.args_field = "quick_args", call.args = sweep->quick_args;
+    if (sweep->quick_seeds)
+        call.seeds_field = "quick_seeds", call.seeds = sweep->quick_seeds;
+    return nh_study_check_call(&in->study->memory, in->place, call);
 }
 
 static int read_sweep(struct input *in, const json_t *json, size_t i)
@@ -270,13 +271,29 @@ static const struct nh_field figure_fields[] = {
     FIELD(nh_study_figure, where, nh_field_where, false), {.name = NULL},
 };
 
+/* Its ending is that of a figure, so that it is no other file of the study, and no other figure goes there. */
+static int check_figure_file(const struct input *in, const char *file, size_t i)
+{
+    const char *dot = strrchr(file, '.');
+    if (!dot || (strcmp(dot, ".svg") != 0 && strcmp(dot, ".png") != 0 && strcmp(dot, ".pdf") != 0))
+        return nh_fail(NH_FAILED, "%.500s: '%.60s' must end in .svg, .png or .pdf", in->place, file);
+    for (size_t k = 0; k < i; k++)
+        if (strcmp(in->study->figures[k].file, file) == 0)
+            return nh_fail(NH_FAILED, "%.500s: another figure has the file '%.60s', too", in->place, file);
+    return NH_OK;
+}
+
 static int read_figure(struct input *in, const json_t *json, size_t i)
 {
     struct nh_study_figure *figure = &in->study->figures[i];
     *figure = (struct nh_study_figure){.set = NULL};
     int status = nh_fields_read(in->place, &in->study->memory, json, figure_fields, NULL, figure);
     if (!status)
+        status = check_file_name(in, figure->figure);
+    if (!status)
         status = check_file_name(in, figure->file);
+    if (!status)
+        status = check_figure_file(in, figure->file, i);
     return status ? status : check_where(in, figure->where);
 }
 
@@ -382,6 +399,19 @@ void nh_study_init(struct nh_study *s)
     obstack_init(&s->memory);
 }
 
+json_t *nh_study_json(const char *path, json_error_t *error)
+{
+    struct stat st;
+    *error = (json_error_t){.line = -1};
+    if (stat(path, &st))
+        snprintf(error->text, sizeof error->text, "%s", strerror(errno));
+    else if (!S_ISREG(st.st_mode) || st.st_size > NH_STUDY_BYTES)
+        snprintf(error->text, sizeof error->text, "a study is a regular file of at most %d bytes", NH_STUDY_BYTES);
+    else
+        return json_load_file(path, JSON_REJECT_DUPLICATES, error);
+    return NULL;
+}
+
 int nh_study_read(struct nh_study *s, const char *folder)
 {
     const char *slash = strrchr(folder, '/');
@@ -389,11 +419,11 @@ int nh_study_read(struct nh_study *s, const char *folder)
     obstack_printf(&s->memory, "%s/study.json", folder);
     s->path = nh_grown(&s->memory);
     json_error_t error;
-    s->root = json_load_file(s->path, JSON_REJECT_DUPLICATES, &error);
+    s->root = nh_study_json(s->path, &error);
     if (!s->root && error.line < 0)
         return nh_fail(NH_FAILED, "cannot read %.500s: %.200s", s->path, error.text);
     if (!s->root)
-        return nh_fail(NH_FAILED, "%.500s: line %d is no JSON: %.200s", s->path, error.line, error.text);
+        return nh_fail(NH_FAILED, "%.500s: line %d is not valid JSON: %.200s", s->path, error.line, error.text);
     struct input in = {.study = s, .place = s->path, .names = {"sweep"}, .n_names = 1};
     nh_options_tell(add_option, &in);
     const int status = nh_fields_read(s->path, &s->memory, s->root, study_fields, NULL, s);

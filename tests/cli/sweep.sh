@@ -103,6 +103,25 @@ job_list() {
 }
 check 'the job list: all combinations, the last option fastest' job_list
 
+ranges() {
+    run 0 --print --vary 'depth=6..96*2' --vary width=8..10,16 --vary lr=1..2 --seeds '1..10*3' --out o || return
+    [ "$(wc -l <"$scratch/out")" -eq 60 ] || return
+    grep -o -- '--depth=[^ ]* ' "$scratch/out" | uniq | tr -d '\n' | grep -qx -- '--depth=6 --depth=12 --depth=24 --depth=48 --depth=96 ' || return
+    grep -- --depth=6 "$scratch/out" | grep -o -- '--width=.*--seed=[0-9]*' | tr '\n' '|' |
+        grep -q -- '^--width=8 --lr=1..2 --seed=1|--width=8 --lr=1..2 --seed=3|--width=8 --lr=1..2 --seed=9|--width=9 '
+}
+check 'ranges of whole numbers, by steps of one and by a factor' ranges
+
+# Ranges are for exactly the options that the program's help gives a whole number.
+whole_numbers() {
+    local script=$sweep
+    eval "$(sed -n "/^whole_numbers=/,/'$/p" "$script")"
+    "$real" --help | sed -n 's/^  --\([a-z0-9-]*\) N .*/\1/p' | grep -vx threads | sort >wanted
+    # shellcheck disable=SC2154,SC2086 # several words
+    printf '%s\n' $whole_numbers | sort | diff wanted -
+}
+check 'the options that take ranges are those of whole numbers' whole_numbers
+
 words() {
     run 0 --print --vary "label=it's \"a\" \\b;c,d;Größe;{} \$x *;a/b" --out 'an o' -- --data 'text:my file' --jobs 7 || return
     printf '%s\n' "--label=it's \"a\" \\b" --label=c,d --label=Größe "--label={} \$x *" --label=a/b >wanted
@@ -125,6 +144,23 @@ long_names() {
 }
 check 'long names are cut and still differ' long_names
 
+# ---- what it would cost ----
+
+cost() {
+    run 0 --dry-run --vary depth=1,2 --seeds 0..2 --jobs 3 "${small[@]}" --out cost && [ ! -e cost ] && [ ! -s "$scratch/err" ] || return
+    local one two
+    one=$("$real" --dry-run --depth 1 "${small[@]}" | awk '$1 == "parameters" { print $2 }')
+    two=$("$real" --dry-run --depth 2 "${small[@]}" | awk '$1 == "parameters" { print $2 }')
+    grep -qx 'cells       6, 3 at a time' "$scratch/out" && grep -q '^operations ' "$scratch/out" && grep -q '^memory ' "$scratch/out" &&
+        grep -q '^time ' "$scratch/out" && grep -qx "parameters  $((3 * one + 3 * two)) in all, $two in the largest cell" "$scratch/out"
+}
+check 'the cost of all cells, without running any' cost
+
+cost_refused() {
+    run 2 --dry-run --vary layout=pre,sandwhich "${small[@]}" --out cost && [ ! -e cost ] && says 'did you mean sandwich' && [ ! -s "$scratch/out" ]
+}
+check 'the cost of a cell that cannot be' cost_refused
+
 # ---- bad usage ----
 
 refused() {
@@ -138,8 +174,12 @@ check '--vary without values' refused 'OPTION=V1,V2' --vary depth
 check '--vary with an empty value' refused 'OPTION=V1,V2' --vary depth=
 check 'seeds that are none' refused 'not a list of seeds' --seeds 1,x
 check 'seeds that go down' refused 'not a list of seeds' --seeds 4..1
+check 'a number twice' refused '1e-1 is there twice' --vary lr=0.1,1e-1
+check 'a range that goes down' refused 'a range goes up' --vary depth=9..6
+check 'more cells than anyone means' refused 'this sweep has 5000000000 cells' --seeds 0..999999999 --vary depth=1..5
+check 'another folder for each cell' refused '--out is the same for all cells' --vary out=a,b
 check 'no number of jobs' refused '--jobs 0' --jobs 0 --seeds 1
-check 'a value twice' refused 'depth=1 is there twice' --vary depth=1,2,1
+check 'a value twice' refused '--vary depth=1,2,1: 1 is there twice' --vary depth=1,2,1
 check 'a line break' refused 'control character' --vary $'label=a\nb'
 check 'no such program' refused 'not a program' --seeds 1 --harness ./nowhere
 
@@ -177,6 +217,20 @@ missing() {
 }
 check 'what is missing, of another command or half-written is run' missing
 
+# damaged COMMAND...: the command damages a file of a finished cell, which is then named, and it alone is run again.
+damaged() {
+    "$@" || return
+    run 0 "${four[@]}" --out four && calls 1 && same four && says 'layout=post_seed=0 is damaged and is run again'
+}
+cell=four/layout=post_seed=0
+check 'a cell with a shortened table is run again' damaged truncate -s -100 "$cell/layers.csv"
+check 'so is one with a lengthened table' damaged sed -i 2p "$cell/sites.csv"
+check 'one without a table' damaged rm "$cell/sites.csv"
+check 'one whose table is of something else' damaged cp /etc/passwd "$cell/layers.csv"
+check 'one with half a record' damaged truncate -s -10 "$cell/run.json"
+check 'one with the record of an interrupted run' damaged sed -i 's/"status": "ok"/"status": "interrupted"/' "$cell/run.json"
+check 'one with a record that is not JSON' damaged cp /etc/passwd "$cell/run.json"
+
 extended() {
     run 0 "${four[@]}" --seeds 1..2 --out four && calls 2 || return
     [ "$(cut -d , -f 3,8 four/layers.csv | uniq | tr '\n' ' ')" = 'layout,seed pre,1 pre,2 post,1 post,2 ' ] || return
@@ -205,6 +259,27 @@ users_file() {
     run 2 --seeds 0,1 --data tokens:tokens --depth 1 --width 8 --out file && says 'another configuration'
 }
 check "a user's file that has changed is noticed" users_file
+
+# The same cells on other weights: the program says so.
+users_model() {
+    "$real" export model --depth 1 --width 8 --heads 2 --vocab 16 --arch llama >/dev/null || return
+    local cells=(--vary 'dtype=fp32,fp16' --model model --data zipf --seq 4 --batch 1 --probes rms --out weights)
+    run 0 "${cells[@]}" && run 0 "${cells[@]}" || return
+    "$real" export model --depth 1 --width 8 --heads 2 --vocab 16 --arch llama --seed 1 --force >/dev/null || return
+    run 2 "${cells[@]}" && says 'another configuration'
+}
+check 'weights that have changed are noticed' users_model
+
+same_run() {
+    run 1 --vary layout=sandwich,peri-ln --depth 1 "${small[@]}" --out alias && says 'are the same run' && [ ! -e alias/layers.csv ]
+}
+check 'a value under two names is noticed' same_run
+
+full_disk() {
+    run 0 "${four[@]}" --out full && rm full/*.csv && (ulimit -f 2 && run 1 "${four[@]}" --out full) || return
+    says 'cannot write the joined tables into full' && [ "$(wc -l <"$scratch/err")" -eq 1 ] && [ -z "$(find full -maxdepth 1 -type f)" ]
+}
+check 'without room for the joined tables there are none' full_disk
 
 diverged() {
     run 0 --vary dtype=e2m1,fp32 --depth 2 --post-gain 1e6 --layout sandwich "${small[@]}" --out wild && calls 2 || return
@@ -237,6 +312,7 @@ cat >trainer <<'EOF'
 set -eu
 steps=0
 resume=
+sizes=
 for word; do
     case $word in
     --steps=*) steps=${word#*=} ;;
@@ -259,7 +335,10 @@ if [ "$steps" -gt 0 ]; then
     mv "$out/steps.csv.part" "$out/steps.csv"
 fi
 echo "$out $first" >>"$scratch/starts"
-echo '{}' >"$out/run.json"
+for table in config layers steps; do
+    [ ! -f "$out/$table.csv" ] || sizes+="${sizes:+, }\"$table.csv\": $(stat -c %s "$out/$table.csv")"
+done
+echo "{\"status\": \"ok\", \"files\": {$sizes}}" >"$out/run.json"
 EOF
 chmod +x trainer
 
