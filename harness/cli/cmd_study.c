@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -121,6 +122,8 @@ static int run(struct call call, bool quiet)
     int status = 0;
     while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR)
         ;
+    if (child > 0 && WIFSIGNALED(status) && WTERMSIG(status) == SIGPIPE)
+        raise(SIGPIPE); /* nobody reads what both write */
     return child > 0 && WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 }
 

@@ -137,9 +137,9 @@ check '--print runs nothing' job_list
 
 failing_sweep() {
     local status=0
-    changed 'data zipf' 'data text:none' || return
+    changed '--depth 2 --width 8' '--depth 4096 --width 65536' || return
     ./harness study changed --studies studies --out q >out 2>err || status=$?
-    [ "$status" -eq 1 ] && [ ! -s out ] && grep -q "'none'" err && grep -q 'sweep start of study changed failed' err && [ ! -e q/report.md ]
+    [ "$status" -eq 1 ] && [ ! -s out ] && grep -q 'sweep start of study changed failed' err && [ ! -e q/report.md ]
 }
 check 'a sweep that fails' failing_sweep
 
@@ -150,6 +150,86 @@ wrong_option() {
         refused 1 "sweeps[1]: 'args': there is no option '--stepps'; did you mean --steps?" changed --studies studies --out q && [ ! -e q ]
 }
 check 'a wrong option in the last sweep' wrong_option
+
+# said WORDS PATTERN: a study whose first sweep has these words instead of its steps is refused at once, with that sentence.
+said() {
+    rm -rf q
+    changed '--steps 3"' "$1\"" && refused 1 "sweeps[0]: $2" changed --studies studies --out q && [ ! -e q ]
+}
+check 'a study overwrites no file' said "--dump \/tmp\/x" "'args': --dump is not for a study to say"
+check 'nor with =' said '--dump=x' "'args': --dump is not for a study to say"
+check 'nor by cells' said '--vary dump=x,y' "'args': --dump is not for a study to say"
+check 'it reads no model' said '--model x' "'args': --model is not for a study to say"
+file_as_data() {
+    changed 'data zipf' 'data text:x' && refused 1 "'args': --data text:x names a file" changed --studies studies || return
+    changed '--data zipf' '--vary data=zipf,tokens:x' && refused 1 "'args': --data tokens:x names a file" changed --studies studies
+}
+check 'it reads no file as data' file_as_data
+check 'it replaces no runs' said '--force' "'args': --force is not for a study to say"
+check 'it chooses no program' said '--harness x' "'args': --harness is not for a study to say"
+check 'it names no program' said '--called x' "'args': --called is not for a study to say"
+check 'it does not ask for help' said '--label -h' "'args': -h is not for a study to say"
+check 'a value twice' said '--steps 3 --vary warmup=1,2,1' "'args': warmup=1 is there twice"
+check 'a number in two ways' said '--vary lr=0.1,1e-1 --steps 1' "'args': lr=0.1 is there twice"
+check 'a value by two names' said '--vary layout=sandwich,peri-ln' "'args': layout=sandwich is there twice"
+check 'a value twice in a range' said '--steps 3 --vary warmup=1..3,2' "'args': warmup=2 is there twice"
+check 'a range that goes down' said '--vary depth=3..1' "'args': 3..1: a range goes up"
+check 'a range with a wrong end' said '--steps 3 --vary grad-accum=65534..65537' "'args': --grad-accum '65537' must be"
+check 'cells without end' said '--vary depth=1..999999999' 'this sweep has 11999999988 cells'
+
+# seeds LIST PATTERN
+seeds() {
+    rm -rf q
+    changed '"seeds": "0..2"' "\"seeds\": \"$1\"" && refused 1 "sweeps[0]: $2" changed --studies studies --out q && [ ! -e q ]
+}
+check 'seeds that go down' seeds 9..0 "'seeds': 9..0: a range goes up"
+check 'a seed twice' seeds 0..2,1 "'seeds': seed=1 is there twice"
+check 'seeds without end' seeds 0..999999999 'this sweep has 4000000000 cells'
+
+# figure FIELD VALUE PATTERN: of the first figure.
+figure() {
+    rm -rf q
+    changed "\"$1\": \"[a-z.]*\"," "\"$1\": \"${2//\//\\/}\"," && refused 1 "figures[0]: $3" changed --studies studies --out q && [ ! -e q ]
+}
+check 'a figure in another folder' figure file ../x.svg "'../x.svg' becomes a name of a file"
+check 'a figure over the report' figure file report.md "'report.md' must end in .svg, .png or .pdf"
+check 'a figure drawn by a foreign script' figure figure ../../x "'../../x' becomes a name of a file"
+
+deep() {
+    mkdir -p studies/deep && python3 -c 'print("[" * 1000000)' >studies/deep/study.json && refused 1 'line 1 is not valid JSON' deep --studies studies
+}
+check 'a study that is nested too deeply' deep
+huge() {
+    mkdir -p studies/huge && truncate -s 8G studies/huge/study.json && refused 1 'at most 1048576 bytes' huge --studies studies &&
+        ./harness list studies >/dev/null
+}
+check 'a study of gigabytes' huge
+
+# The program's file is replaced while a cell runs: all cells are of the same program.
+rebuilt() {
+    cp harness built && ./built study tiny --studies studies --out r --jobs 1 >out 2>err &
+    local study=$!
+    while [ ! -e r/runs/start ] && kill -0 "$study" 2>/dev/null; do
+        sleep 0.05
+    done
+    rm built && printf '#!/bin/sh\nexit 1\n' >built && chmod +x built
+    wait "$study" || { cat err; return 1; }
+    grep -q "^$PWD/built " r/runs/rates/*/cell.txt && says out 'tiny: reproduced (4 of 5 expectations hold, 1 fails)'
+}
+check 'a study outlives its program' rebuilt
+
+unwritable() {
+    [ "$(id -u)" -ne 0 ] || return 0
+    mkdir -p shut && chmod a-w shut && refused 1 'cannot write into shut' tiny --studies studies --out shut
+}
+check 'a folder that cannot be written' unwritable
+
+printed_to_nobody() {
+    ./harness study tiny --studies studies --print 2>err | head -n 1 >out || :
+    [ ! -s err ] || { cat err; return 1; }
+    [ "$(wc -l <out)" -eq 1 ]
+}
+check 'a job list that is read in part' printed_to_nobody
 
 wrong_json() {
     changed '"sweeps"' '"sweep"' && refused 1 "studies/changed/study.json has no field 'sweep'; did you mean sweeps?" changed --studies studies
