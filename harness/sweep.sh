@@ -416,7 +416,7 @@ longest_first() {
 # progress DONE TOTAL: on a terminal, how many cells are finished, and how long the rest takes (work: DONE of TOTAL).
 progress() {
     local left=
-    [ -t 2 ] || return 0
+    [[ -t 2 && ${TERM:-dumb} != dumb ]] || return 0
     if [ "$1" -gt 0 ]; then
         left=$((SECONDS * ($2 - $1) / $1))
         printf -v left ', %d:%02d:%02d left' $((left / 3600)) $((left / 60 % 60)) $((left % 60))
@@ -446,7 +446,7 @@ run_pending() {
     done < <(
         in_parallel "exec setpriv --pdeathsig KILL bash -c 'cell \"\$1\"' cell {}" < <(longest_first "${!pending[@]}")
     )
-    [ ! -t 2 ] || printf '\r\033[K' >&2
+    [[ ! -t 2 || ${TERM:-dumb} == dumb ]] || printf '\r\033[K' >&2
     [ "${status:-0}" -ne 2 ] || fail 2 "${names[i]}: ${said[i]}"
     find_damaged "${finished[@]}"
     for i in "${finished[@]}"; do
