@@ -3,7 +3,7 @@
 """run.py [-j N] [-k] [NAME...]: plants the faults of faults.txt one at a time in a copy of the source tree and runs the tests.
 
 A fault is killed when a test fails or does not end, survived when all tests pass. The named tests run first; the rest of the
-suite runs only where these pass (-k leaves the rest out, for a quick look). NAME: only these faults, or those of a file whose
+suite runs only where these pass (-k leaves the rest out, for a quick look). NAME: only these faults, or those of files whose
 path begins so. -j N: N copies of the tree side by side. Exit 1: a fault survived, is stale (its text is not found exactly
 once) or does not build; 2: usage.
 
@@ -13,7 +13,7 @@ faults.txt holds blocks of lines `word: value`, separated by blank lines:
   in: text        optional, found exactly once in the file: old is looked for from there on
   old: text       what stands there; without `in` it is found exactly once in the file
   new: text       what takes its place; empty = nothing
-  tests: names    optional: meson tests that should see it
+  tests: names    optional: meson tests that should see it, the likeliest first
   equivalent: why optional: no test can see it; not counted
 Lines that begin with # are comments."""
 import argparse
@@ -108,7 +108,8 @@ class Copy:
     def make(self, *names):
         """True where what these tests run is built; all of it without names."""
         inside = self.build + os.sep
-        targets = {word[len(inside):] for name in names for word in self.commands[name] if word.startswith(inside)}
+        words = {os.path.normpath(word) for name in names for word in self.commands[name]}
+        targets = {word[len(inside):] for word in words if word.startswith(inside)}
         return self.call('ninja', '-C', self.build, *sorted(targets)) == 0
 
     def test(self, *names):
@@ -126,11 +127,10 @@ class Copy:
         try:
             with open(path, 'w', encoding='utf-8') as file:
                 file.write(wrong)
-            names = fault.get('tests', '').split()
-            if names:
-                if not self.make(*names):
+            for name in fault.get('tests', '').split():
+                if not self.make(name):
                     return 'does not build'
-                if not self.test(*names):
+                if not self.test(name):
                     return 'killed'
             if only_named or not self.make():
                 return 'survived' if only_named else 'does not build'

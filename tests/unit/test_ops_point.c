@@ -267,6 +267,46 @@ START_TEST(relu_has_no_slope_at_zero)
 }
 END_TEST
 
+/** A value that two operations read: the sum of what comes back from them is stored again, rounded and counted. */
+START_TEST(gradients_of_two_readers_are_summed_and_rounded)
+{
+    static const struct {
+        double a, b, dy, dx;
+        bool overflow;
+    } cases[] = {
+        {1, 0x1p-11, 1 + 0x1p-10, 1 + 0x1p-9, false}, /* both are halves; 1 + 2^-10 + 2^-11 + 2^-21 lies above the middle */
+        {1, 0x1p-11, 1, 1, false},                    /* a tie, to even */
+        {1, 1, 40000, HUGE_VAL, true},
+        {1, -1, 40000, 0, false},
+        {1, 0.5, 3, 4.5, false},
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        struct nh_config c = op_config("fp16");
+        struct op_graph o = op_new(&c, 1, 1);
+        nh_val in = op_input(&o, 3, NH_ROLE_RESIDUAL);
+        nh_val a = op_axpby(&o, cases[k].a, in, 0, -1, NH_SITE_BRANCH, NH_ROLE_RESIDUAL);
+        nh_val b = op_axpby(&o, cases[k].b, in, 0, -1, NH_SITE_BRANCH, NH_ROLE_RESIDUAL);
+        o.g->exit_value = op_axpby(&o, 1, a, 1, b, NH_SITE_RESIDUAL, NH_ROLE_RESIDUAL);
+        o.g->head_rec = o.g->n_recs, o.g->values[in].watched = true;
+        op_close_with(&o, 1, true);
+        for (int i = 0; i < 3; i++)
+            x[i] = 1, x2[i] = cases[k].dy;
+        op_set(&o, in, x);
+        op_run(&o);
+        o.core->backward(o.x, 1, x2);
+        o.core->read_grad(o.x, in, y);
+        for (int i = 0; i < 3; i++)
+            assert_same(y[i], cases[k].dx);
+        const struct nh_first f = o.core->first(o.x, NH_BWD);
+        ck_assert_int_eq(f.kind, cases[k].overflow ? NH_OVERFLOW : NH_NO_OFFENCE);
+        const struct nh_counts *counts = &o.core->counts(o.x)[o.g->values[in].site * NH_DIRECTIONS + NH_BWD];
+        ck_assert_uint_eq(counts->overflow, cases[k].overflow ? 3 : 0);
+        ck_assert_uint_eq(counts->total, 9); /* what came from each, and the sum */
+        op_free(&o);
+    }
+}
+END_TEST
+
 START_TEST(residual_add_at_the_edge_of_half)
 {
     static const double sums[][3] = {
@@ -456,6 +496,7 @@ int main(void)
     tcase_add_test(tc, gelu_in_fp32_is_accurate);
     tcase_add_loop_test(tc, activations_of_what_is_not_finite, 0, 4);
     tcase_add_loop_test(tc, relu_has_no_slope_at_zero, 0, 2);
+    tcase_add_test(tc, gradients_of_two_readers_are_summed_and_rounded);
     tcase_add_test(tc, residual_add_at_the_edge_of_half);
     tcase_add_test(tc, weighted_sum_is_rounded_once);
     tcase_add_test(tc, gated_product_overflows_where_both_factors_reach_256);
