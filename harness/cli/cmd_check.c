@@ -129,7 +129,6 @@ static int check_laws(void)
 {
     int n = 0, bad = 0;
     const char *first = NULL;
-    nh_threads_start(nh_threads_available());
     printf("RMS of the stream at the start, %d seeds, unit init, fp32, width 128, 64 independent tokens, eps 1e-8\n"
            "%-29s %3s %9s %9s %9s %8s %7s\n",
            SEEDS, "", "L", "law", "measured", "+-", "%", "limit");
@@ -201,7 +200,6 @@ static int check_gradients(void)
     int bad = 0;
     double above = (double)INFINITY;
     struct nh_gradient_check x;
-    nh_threads_start(nh_threads_available());
     printf("Gradient of the stream at the start, 60 layers, geometric means of %d seeds, random cotangent\n"
            "%-29s %9s %9s %9s %6s  %-5s\n",
            SEEDS, "", "q_L/q_0", "^zeta", "G_0/G_L", "*/", "falls");
@@ -231,6 +229,9 @@ int nh_cmd_check(int argc, char **argv)
 {
     if (argc > 1)
         return nh_fail(NH_USAGE, "check takes one layout, all, laws or gradients, not '%.60s' as well", argv[1]);
+    const int started = nh_threads_start(nh_threads_available());
+    if (started)
+        return started;
     if (argc == 0 || strcmp(argv[0], "all") == 0)
         return check_derivatives(NULL);
     if (strcmp(argv[0], "laws") == 0)

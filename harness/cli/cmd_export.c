@@ -343,8 +343,9 @@ int nh_cmd_export(int argc, char **argv)
     if (!status)
         status = choose(&run.options, &arch, &json);
     if (!status) {
-        nh_threads_start(run.options.config.threads);
-        status = write_folder(&run, argv[0], arch, json);
+        status = nh_threads_start(run.options.config.threads);
+        if (!status)
+            status = write_folder(&run, argv[0], arch, json);
     }
     if (!status)
         nh_text_line(stdout, "%s: %s, %zu parameters", argv[0], arch->name, nh_graph_parameters(run.model.graph));

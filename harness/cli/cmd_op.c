@@ -5,7 +5,9 @@
 #include "harness/cli/run.h"
 #include "harness/core/core.h"
 #include "harness/core/err.h"
+#include "harness/core/memory.h"
 #include "harness/core/model.h"
+#include "harness/core/threads.h"
 #include "results/number.h"
 #include "results/text.h"
 
@@ -149,11 +151,13 @@ static int build(struct job *job)
     nh_graph_close(b->g);
     job->core = b->op->unrounded ? &nh_core_f64 : nh_core_for(b->g);
     const double y = (double)b->g->rows * b->g->values[b->out].cols * sizeof(double); /* as it is read */
-    const double need = (double)job->core->memory(b->g, 1, b->q->gradients) + y, have = (double)nh_memory_available();
-    if (need > have)
-        return nh_fail(NH_FAILED,
-                       "%s on '%s' needs %.1f GiB of memory, and %.1f GiB are free; give it fewer rows or columns",
-                       b->op->name, b->q->in, need / 0x1p30, have / 0x1p30);
+    const double need = (double)job->core->memory(b->g, 1, b->q->gradients) + y;
+    char shortage[NH_SHORTAGE_SIZE];
+    if (nh_memory_is_short(need, 1, shortage))
+        return nh_fail(NH_FAILED, "%s on '%s' %s try fewer rows or columns", b->op->name, b->q->in, shortage);
+    const int started = nh_threads_start(1);
+    if (started)
+        return started;
     return job->core->create(&job->exec, b->g, 1, b->q->gradients);
 }
 

@@ -224,8 +224,9 @@ static int run_all(struct nh_run *run, double start)
             return status;
         if (c->seq == 1)
             nh_text_line(stderr, "harness: with --seq 1 no token has a next one, so the loss and all gradients are 0");
-        nh_threads_start(c->threads);
-        status = make_models(run);
+        status = nh_threads_start(c->threads);
+        if (!status)
+            status = make_models(run);
     }
     if (!status && !finished)
         status = c->train.steps ? train(run, resume, &finished) : look(run, &finished);

@@ -8,6 +8,7 @@
 #include "harness/cli/study.h"
 #include "harness/core/err.h"
 #include "harness/core/fmt.h"
+#include "harness/core/memory.h"
 #include "results/file.h"
 #include "results/text.h"
 
@@ -160,17 +161,26 @@ static void *json_memory(size_t size)
     return nh_have(malloc(size));
 }
 
-/* The libraries that cannot, or do not always, tell that memory has run out end the program; those that return NULL are asked. */
+/* GSL's own callers of its allocators do not all look at what they get. Its other errors are told by status. */
+static void gsl_failed(const char *reason, const char *file, int line, int error)
+{
+    (void)reason, (void)file, (void)line;
+    if (error == GSL_ENOMEM)
+        nh_no_memory();
+}
+
+/* Libraries that do not always tell that memory has run out end the program. */
 static void prepare_for_no_memory(void)
 {
     nh_on_no_memory(end_without_memory);
     obstack_alloc_failed_handler = nh_no_memory;
     json_set_alloc_funcs(json_memory, free);
-    gsl_set_error_handler_off();
+    gsl_set_error_handler(gsl_failed);
 }
 
 int main(int argc, char **argv)
 {
+    nh_blas_alone(argv);
     occupy_standard_streams();
     prepare_for_no_memory();
     int status = nh_fmt_self_check();

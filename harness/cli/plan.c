@@ -2,6 +2,7 @@
 /** What a run would take: memory, operations, time. */
 #include "harness/cli/run.h"
 #include "harness/core/err.h"
+#include "harness/core/memory.h"
 
 #include <cblas.h>
 #include <math.h>
@@ -118,7 +119,7 @@ int nh_run_plan(const struct nh_run *run)
     struct nh_config twin;
     struct nh_graph *g = NULL, *t = NULL;
     int status = nh_graph_build(&g, c, c->batch, c->seq, c->vocab);
-    double need = 0, have = (double)nh_memory_available();
+    double need = 0;
     if (!status)
         need = (double)nh_model_memory(g, c->threads, run->backward) + probe_memory(c, g);
     for (enum nh_needed what = NH_NEEDED_SHADOW; what <= NH_NEEDED_WIDE && !status; what++) {
@@ -133,11 +134,13 @@ int nh_run_plan(const struct nh_run *run)
     for (int i = 0; nh_probes[i] && !status; i++)
         if (c->probes >> i & 1 && nh_probes[i]->refuse)
             status = nh_probes[i]->refuse(c, g);
-    if (!status && c->dry_run)
+    char shortage[NH_SHORTAGE_SIZE];
+    const bool is_short = !status && nh_memory_is_short(need, c->threads, shortage);
+    if (!status && c->dry_run && nh_blas_take(1))
         estimate(run, g, need);
     nh_graph_free(g);
-    if (!status && need > have)
-        return nh_fail(NH_FAILED, "this run needs %.1f GiB of memory and %.1f GiB are free; try %s", need / 0x1p30, have / 0x1p30,
+    if (is_short)
+        return nh_fail(NH_FAILED, "this run %s try %s", shortage,
                        !c->weights    ? "a smaller --depth, --width, --batch or --seq, or --probes none"
                        : !c->streamed ? "--probes rms,overflow,headroom, which holds the weights of one operation at a time"
                                       : "a smaller --batch or --seq");

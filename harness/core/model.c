@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static size_t param_size(const struct nh_param *p)
 {
@@ -251,18 +250,4 @@ void nh_model_cotangent(const struct nh_model *m, uint64_t seed, double *u)
     nh_rng_start(&rng, seed, UINT64_C(2) << 32, 0);
     for (size_t i = 0; i < n; i++)
         u[i] = nh_rng_normal(&rng);
-}
-
-size_t nh_memory_available(void)
-{
-    /* MemAvailable counts what the page cache would give back; free pages are the floor where /proc is not there */
-    FILE *f = fopen("/proc/meminfo", "re");
-    char line[128];
-    unsigned long kib = 0;
-    while (f && fgets(line, sizeof line, f))
-        if (sscanf(line, "MemAvailable: %lu kB", &kib) == 1)
-            break;
-    if (f)
-        fclose(f);
-    return kib ? (size_t)kib * 1024 : (size_t)sysconf(_SC_AVPHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
 }

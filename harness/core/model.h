@@ -30,9 +30,8 @@ bool nh_measures_start(const struct nh_config *config);
 /** The fp32 twin: the same function with every format fp32; streamed where the configuration is. */
 void nh_config_wide(struct nh_config *wide, const struct nh_config *config);
 
-/** Bytes that the model would take, and what the machine can give now. */
+/** Bytes that the model would take. */
 size_t nh_model_memory(const struct nh_graph *g, int threads, bool gradients);
-size_t nh_memory_available(void);
 
 /** Mean over the batch of the T x T Gram matrices x_t . x_u / width of the stream that enters layer 1; row-major. */
 int nh_model_gram(const struct nh_model *m, double *gram);

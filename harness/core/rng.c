@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 #include "harness/core/rng.h"
 
+#include "harness/core/err.h"
+
 #include <gsl/gsl_randist.h>
 
 /** The finaliser of splitmix64: a bijection in which every input bit changes half of the output bits. */
@@ -71,9 +73,8 @@ void nh_rng_start(const gsl_rng *rng, uint64_t seed, uint64_t a, uint64_t b)
 
 gsl_rng *nh_rng_new(uint64_t seed, uint64_t a, uint64_t b)
 {
-    gsl_rng *rng = gsl_rng_alloc(nh_rng_type);
-    if (rng)
-        nh_rng_start(rng, seed, a, b);
+    gsl_rng *rng = nh_have(gsl_rng_alloc(nh_rng_type));
+    nh_rng_start(rng, seed, a, b);
     return rng;
 }
 
