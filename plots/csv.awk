@@ -2,7 +2,7 @@
 # Reading and writing CSV (RFC 4180), for the other .awk files; `awk -f csv.awk -f OTHER.awk`.
 
 function fail(sentence) {
-    print "plot: " sentence >"/dev/stderr"
+    print "plot: " visible(sentence) >"/dev/stderr"
     failed = 1
     exit 1
 }
@@ -103,10 +103,64 @@ function csv_quote(text) {
     return "\"" text "\""
 }
 
-# "finite", "nan", "inf" or "-inf" for a number; "" where nothing was measured, "text" for all else.
-function kind(text) {
-    if (text ~ /^[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?$/)
-        return "finite"
+# Text for people: control characters, bytes that are no UTF-8, and characters that cannot be seen or that turn the direction of
+# writing, as \xNN; the rules of results/text.h. awk must see bytes: LC_ALL=C.
+function visible(text,    i, c, n, k, out_) {
+    if (text !~ /[^ -~]/)
+        return text
+    if (!("a" in byte_of))
+        for (i = 1; i < 256; i++)
+            byte_of[sprintf("%c", i)] = i
+    for (i = 1; i <= length(text); i += n) {
+        n = utf8(text, i)
+        if (n)
+            out_ = out_ substr(text, i, n)
+        else {
+            n = 1
+            out_ = out_ sprintf("\\x%02x", byte_of[substr(text, i, 1)])
+        }
+    }
+    return out_
+}
+
+# Bytes of the character at i that may be shown; 0 where there is none.
+function utf8(text, i,    c, n, k, b, code) {
+    c = byte_of[substr(text, i, 1)]
+    if (c < 128)
+        return c >= 32 && c != 127
+    n = c < 194 ? 0 : c < 224 ? 2 : c < 240 ? 3 : c < 245 ? 4 : 0
+    if (!n)
+        return 0
+    code = c % 2 ^ (7 - n)
+    for (k = 1; k < n; k++) {
+        b = i + k <= length(text) ? byte_of[substr(text, i + k, 1)] : 0
+        if (b < 128 || b > 191)
+            return 0
+        code = code * 64 + b - 128
+    }
+    if (code < (n == 2 ? 160 : n == 3 ? 2048 : 65536) || code > 1114111 || (code >= 55296 && code <= 57343) || code % 65536 >= 65534)
+        return 0
+    if (code == 173 || code == 1564 || code == 6158 || (code >= 8203 && code <= 8207) || (code >= 8232 && code <= 8238) || \
+            (code >= 8288 && code <= 8303) || (code >= 64976 && code <= 65007) || code == 65279 || (code >= 65529 && code <= 65531) || \
+            (code >= 917504 && code <= 921599))
+        return 0
+    return n
+}
+
+# "finite", "nan", "inf" or "-inf" for a number; "" where nothing was measured, "text" for all else: the rules of nh_number_read
+# (results/number.h). What is too large for a double is text; so is hexadecimal.
+function kind(text,    v) {
+    if (text ~ /^[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?$/) {
+        v = text + 0
+        return v "" ~ /inf/ ? "text" : "finite"
+    }
+    if (text == "")
+        return ""
+    if (text ~ /^[ \t\r\n\v\f]+.|[ \t\r\n]$/) {
+        sub(/^[ \t\r\n\v\f]+/, "", text)
+        sub(/[ \t\r\n]+$/, "", text)
+        return text == "" ? "text" : kind(text)
+    }
     text = tolower(text)
-    return text == "" || text ~ /^-?inf$/ ? text : text ~ /^-?nan$/ ? "nan" : "text"
+    return text ~ /^[-+]?inf(inity)?$/ ? (text ~ /^-/ ? "-inf" : "inf") : text ~ /^[-+]?nan(\([a-z0-9_]*\))?$/ ? "nan" : "text"
 }

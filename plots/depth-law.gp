@@ -9,7 +9,7 @@ if (!series('depth', 'rms rms_theory', 'layout dtype policy init label', set_ste
 }
 load 'series.gp'
 law = 2
-fits = system('awk -f plots/fit.awk series.dat')
+fits = system('LC_ALL=C awk -f plots/fit.awk series.dat')
 fitted(i, j) = word(fits, 2 * i - 2 + j)
 legend(i) = fitted(i, 1) eq 'NaN' ? name[i] : \
     name[i] . ' ' . fitted(i, 1) . (fitted(i, 2) eq 'NaN' ? '' : ' (law ' . fitted(i, 2) . ')')

@@ -20,12 +20,24 @@ BEGIN {
     if (n_series > 24)
         fail(n_series " kinds of runs do not fit into one figure (at most 24); give fewer")
     csv_header(file)
+    for (i = 1; i <= nf; i++)
+        if (field[i] ~ /^overflow_/ && field[i] != "overflow_fwd")
+            elsewhere[++n_elsewhere] = field[i]
     while (csv_row(file)) {
         r = run_name()
         meet(r)
         t = field[column["step"]] + 0
         if (counter("overflow_fwd") > 0 && (!(r in first) || t < first[r]))
             first[r] = t
+        # Elsewhere than forward: where the overflows begin that have not ended yet.
+        for (k = 1; k <= n_elsewhere; k++) {
+            if (counter(elsewhere[k]) <= 0)
+                delete begins[r, k]
+            else if (!((r, k) in begins))
+                begins[r, k] = t
+            if (counter(elsewhere[k]) > 0)
+                mended[r] = 1
+        }
         t -= t % window
         if (!((r, t) in taken)) {
             taken[r, t] = 1
@@ -140,22 +152,41 @@ function median(i, k, t,    m, n, r, v, high) {
     return t " " (high > n ? "0 1\n" : sprintf("%.9g 0\n", (list[int((members[i] + 1) / 2)] + list[high]) / 2))
 }
 
-# When the runs of a series first overflow
-function fate(i,    m, r, t, n, from, to) {
+# Takes note of step t of a run of the kind k: how many runs there are of it, from which step to which.
+function note(k, t) {
+    if (!noted[k]++ || t < from[k])
+        from[k] = t
+    if (noted[k] == 1 || t > to[k])
+        to[k] = t
+}
+
+# When the runs of a series first overflow; of a run without a forward overflow that ends in others, when these began, and where.
+function fate(i,    m, k, r, text, best, any_mended) {
+    split("", noted)
     for (m = 1; m <= members[i]; m++) {
         r = member[i, m]
-        if (!(r in first))
+        if (r in first) {
+            note("", first[r])
+            any_overflow = 1
             continue
-        n++
-        any_overflow = 1
-        if (n == 1 || first[r] < from)
-            from = first[r]
-        if (n == 1 || first[r] > to)
-            to = first[r]
+        }
+        any_mended += r in mended
+        best = 0
+        for (k = 1; k <= n_elsewhere; k++)
+            if ((r, k) in begins && (!best || begins[r, k] < begins[r, best]))
+                best = k
+        if (best)
+            note(elsewhere[best], begins[r, best])
     }
-    if (!n)
-        return "no overflow"
-    return "overflow at step " from (to > from ? "–" to : "") (members[i] > 1 ? " (" n " of " members[i] ")" : "")
+    text = befell("", "overflow", members[i])
+    for (k = 1; k <= n_elsewhere; k++)
+        text = text befell(elsewhere[k], (text == "" ? "" : ", ") "overflow in " \
+            (elsewhere[k] == "overflow_bwd" ? "gradients" : substr(elsewhere[k], 10)), members[i])
+    return text != "" ? text : any_mended ? "no forward overflow" : "no overflow"
+}
+
+function befell(k, text, n) {
+    return !noted[k] ? "" : text " at step " from[k] (to[k] > from[k] ? "–" to[k] : "") (n > 1 ? " (" noted[k] " of " n ")" : "")
 }
 
 # The format that a run stores a column's values in: its role's own, or the run's; of the policies only Apex's O1 has

@@ -2,10 +2,11 @@
 # Which runs are drawn as one line or one panel; behind csv.awk. `key[1..nkeys]` are the columns whose values tell lines
 # apart. A column that the results do not have is looked up among the run's options in config.csv, where there is one.
 
-# 'text' as gnuplot writes a string
+# An expression of gnuplot that is the text; gnuplot reads '' at the start of a string as the end of it, and runs what stands between
+# backquotes in "".
 function gp(text) {
-    gsub(/'/, "''", text)
-    gsub(/[\r\n]/, " ", text)
+    text = visible(text)
+    gsub(/'/, "' . \"'\" . '", text)
     return "'" text "'"
 }
 
@@ -31,6 +32,11 @@ function run_name(    i, r) {
     for (i = 1; i <= n_of_run; i++)
         r = r SUBSEP (of_run[i] in column ? field[column[of_run[i]]] : "")
     return r
+}
+
+# What is counted: runs of one model, data and seed that differ in what they measure are one sample.
+function sample_of(r) {
+    return (r, "sample") in option ? option[r, "sample"] : r
 }
 
 function read_options(file,    r, o) {
@@ -81,19 +87,23 @@ function meet(r,    i) {
 # Adds to the keys whatever else differs between the runs, but what is on the x axis, seeds, and what changes no number; nor
 # what only some runs have, like a layout's own knobs.
 # Where runs of one seed are still left together, labels and the order of data are added as well, and at last their names.
-function tell_apart(x,    i, j, c, g, r, v, is_key, round, clash, first, varies) {
+function tell_apart(x,    i, j, c, g, r, v, is_key, round, clash, first, varies, n, sample, met_sample) {
     for (i = 1; i <= nkeys; i++)
         is_key[key[i]] = 1
+    # What tells runs of one sample apart is only what was measured: one of them stands for all.
+    for (i = 1; i <= n_all_runs; i++)
+        if (!met_sample[sample_of(run[i])]++)
+            sample[++n] = run[i]
     for (round = 1; round <= 2; round++)
         for (j = 1; j <= n_of_run + n_options; j++) {
             c = j <= n_of_run ? of_run[j] : option_name[j - n_of_run]
-            if (c in is_key || c == x || c == "seed" || c == "sample" || c ~ /^(label|data-seed|probes|spectrum)$/ && round == 1)
+            if (c in is_key || c == x || c == "seed" || c == "sample" || c ~ /^(label|data-seed|probes|spectrum|(probe|val|checkpoint)-every)$/ && round == 1)
                 continue
             if (round == 1) {
                 varies = 0
                 v = ""
-                for (i = 1; i <= n_all_runs && !varies; i++) {
-                    g = of(run[i], c)
+                for (i = 1; i <= n && !varies; i++) {
+                    g = of(sample[i], c)
                     varies = v != "" && g != "" && g != v
                     if (g != "")
                         v = g
@@ -101,11 +111,11 @@ function tell_apart(x,    i, j, c, g, r, v, is_key, round, clash, first, varies)
             } else {
                 varies = 0
                 split("", first)
-                for (i = 1; i <= n_all_runs; i++) {
-                    g = group(run[i], x)
+                for (i = 1; i <= n; i++) {
+                    g = group(sample[i], x)
                     if (!(g in first))
-                        first[g] = run[i]
-                    else if (of(run[i], c) != of(first[g], c))
+                        first[g] = sample[i]
+                    else if (of(sample[i], c) != of(first[g], c))
                         varies = 1
                 }
             }
@@ -115,13 +125,14 @@ function tell_apart(x,    i, j, c, g, r, v, is_key, round, clash, first, varies)
             }
         }
     split("", first)
-    for (i = 1; i <= n_all_runs; i++) {
-        r = run[i]
+    for (i = 1; i <= n; i++) {
+        r = sample[i]
         if (group(r, x) in first)
             clash = 1
         first[group(r, x)] = r
-        run_value[r, "run"] = r
     }
+    for (i = 1; i <= n_all_runs; i++)
+        run_value[run[i], "run"] = run[i]
     if (clash)
         key[++nkeys] = "run"
 }

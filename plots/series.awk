@@ -108,8 +108,11 @@ BEGIN {
         r = run_name()
         meet(r)
         t = "step" in column ? field[column["step"]] + 0 : 0
-        if (!(r in last_step) || t > last_step[r])
-            last_step[r] = t
+        u = sample_of(r)
+        if (!(u in last_step) || t > last_step[u])
+            last_step[u] = t
+        if (get(r, want[1]) != "" && (!(u in last_measured) || t > last_measured[u]))
+            last_measured[u] = t
         if (where ~ /last/) {
             p = place()
             l = field[column["layer"]]
@@ -130,7 +133,8 @@ BEGIN {
     while (csv_row(file)) {
         r = run_name()
         t = "step" in column ? field[column["step"]] + 0 : 0
-        if (step == "last" || step == "" ? t != last_step[r] : step != "all" && t != step + 0)
+        u = sample_of(r)
+        if (step == "last" || step == "" ? t != (u in last_measured ? last_measured[u] : last_step[u]) : step != "all" && t != step + 0)
             continue
         if (r in left_out || !wanted(r))
             continue
@@ -173,8 +177,8 @@ BEGIN {
             runs[s] = 0
             series[++n] = s
         }
-        if (!((s, r) in run_of)) {
-            run_of[s, r] = 1
+        if (!((s, u) in run_of)) {
+            run_of[s, u] = r
             runs[s]++
         }
         drawn[r] = 1
@@ -190,8 +194,9 @@ BEGIN {
         if (smooth > 1 && (s, q, r) in last_x && p <= last_x[s, q, r])
             fail("smooth=" smooth " needs the rows of each run in the order of " x ", but " last_x[s, q, r] " is followed by " p)
         last_x[s, q, r] = p
-        if (!((s, q, p, r) in taken)) {
-            taken[s, q, p, r] = 1
+        taken[s, q, p, r] = 1
+        if (!((s, q, p, u) in counted)) {
+            counted[s, q, p, u] = 1
             if (++runs_at[s, q, p] > n_runs)
                 n_runs = runs_at[s, q, p]
         }
@@ -220,13 +225,23 @@ BEGIN {
                 fail("column " want[i] " holds \"" v "\", which is no number")
             if (k == "")
                 continue
+            # Another run of the sample may have measured it before.
+            c = s SUBSEP q SUBSEP p SUBSEP u SUBSEP i SUBSEP t
+            if (!points_only && c in from_run && from_run[c] != r) {
+                if (k == "finite" ? v + 0 != had[c] + 0 || kind(had[c]) != "finite" : k != kind(had[c]))
+                    fail("runs " from_run[c] " and " r " are of one sample, but " want[i] " is " had[c] " and " v " at " x " " p \
+                        "; give one of them, or tell them apart with --set by=")
+                continue
+            }
+            from_run[c] = r
+            had[c] = v
             if (k != "finite") {
                 bad[s, q, at_key, i] = 1
                 if (i == 1)
                     bad_at[s, q, p]++
                 # Of inf and nan the one that comes first in depth is named; inf before nan at one place.
-                if (i == 1 && !((s, q, r) in bad_run)) {
-                    bad_run[s, q, r] = 1
+                if (i == 1 && !((s, q, u) in bad_run)) {
+                    bad_run[s, q, u] = 1
                     bad_runs[s, q]++
                 }
                 if (i == 1 && (!((s, q) in stop) || p < stop[s, q] || (p == stop[s, q] && k != "nan"))) {
@@ -439,7 +454,7 @@ BEGIN {
 
     for (i = 1; i <= n; i++)
         for (j = 1; j <= n_all_runs; j++)
-            if ((series[i], run[j]) in run_of)
+            if ((series[i], sample_of(run[j])) in run_of && run_of[series[i], sample_of(run[j])] == run[j])
                 print i "\t" run[j] >"members.dat"
 
     for (q = 1; q <= panels; q++)

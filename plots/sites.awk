@@ -111,8 +111,9 @@ BEGIN {
             panel[panels] = p
         }
         of_panel[r] = panel_of[p]
-        if (++runs[panel_of[p]] > n_runs)
+        if (!((p, sample_of(r)) in counted) && ++runs[panel_of[p]] > n_runs)
             n_runs = runs[panel_of[p]]
+        counted[p, sample_of(r)] = 1
     }
     if (panels > most_panels)
         fail(panels " kinds of runs do not fit on a page (at most " most_panels "); give fewer, or choose with --set depth=")

@@ -56,6 +56,6 @@ log_format(low, high) = high < 1e6 && (high > 1000 * low ? 10 ** ceil(log10(low)
 if (!exists('table')) {
     table = 'data.csv'
 }
-helper(script, settings) = system('awk -f plots/csv.awk -f plots/runs.awk -f plots/' . script . '.awk ' . settings . \
+helper(script, settings) = system('LC_ALL=C awk -f plots/csv.awk -f plots/runs.awk -f plots/' . script . '.awk ' . settings . \
     ' ' . table . ' && echo done') eq 'done'
 series(x, y, by, step, more) = helper('series', sprintf("-v x='%s' -v y='%s' -v by='%s' -v step='%s' %s", x, y, by, step, more))

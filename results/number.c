@@ -57,7 +57,9 @@ size_t nh_number_count(char text[NH_NUMBER_SIZE], uint64_t i)
 bool nh_number_read(double *out, const char *text)
 {
     char *end;
-    if (strpbrk(text, "xX(")) /* hexadecimal, nan(...) */
+    const char *digits = text + strspn(text, " \t\r\n\v\f");
+    digits += *digits == '+' || *digits == '-';
+    if (digits[0] == '0' && (digits[1] == 'x' || digits[1] == 'X'))
         return false;
     errno = 0;
     double x = strtod_l(text, &end, locale_c());

@@ -17,8 +17,9 @@ size_t nh_number_real(char text[NH_NUMBER_SIZE], double x);
 size_t nh_number_int(char text[NH_NUMBER_SIZE], int64_t i);
 size_t nh_number_count(char text[NH_NUMBER_SIZE], uint64_t i);
 
-/** Reads the whole of text, blanks around it allowed, as the nearest double: decimal with a dot, or nan, inf, infinity
- *  in any case, with or without a sign. False for anything else, hexadecimal and what overflows a double included. */
+/** Reads the whole of text, blanks around it allowed, as the nearest double: decimal with a dot, or nan, nan(...),
+ *  inf, infinity in any case, with or without a sign. False for anything else, hexadecimal and what overflows a double included.
+ *  plots/csv.awk has the same rules. */
 bool nh_number_read(double *out, const char *text);
 
 #endif

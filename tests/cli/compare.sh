@@ -249,7 +249,8 @@ samples() {
         train "sampled/$probes" --probes "$probes" || return
     done
     train sampled/other --seed 1 --probes none || return
-    compare sampled --csv && cells 1 n=2 ok=2 steps_done=4 pooled= && [ -n "$(cell grad_ratio 1)" ] && [ -n "$(cell final_rms 1)" ] || { cat out; return 1; }
+    compare sampled --csv && cells 1 n=2 ok=2 steps_done=4 pooled= || return
+    [ -n "$(cell grad_ratio 1)" ] && [ -n "$(cell final_rms 1)" ] || return
     compare sampled/other sampled/none --csv && python3 - <<'END'
 import csv
 print(next(csv.DictReader(open('out', newline='')))['final_loss_se'], file=open('se', 'w'))

@@ -143,11 +143,11 @@ END_TEST
 START_TEST(what_is_no_number_is_refused)
 {
     static const char *const bad[] = {"",     " ",     "1,5", "1.5x", "1.5.2", ".",     "-",
-                                      "+-1",  "e5",    "1e",  "1e+",  "0x1",   "nan()", "na",
+                                      "+-1",  "e5",    "1e",  "1e+",  "0x1",   "nan(", "na",
                                       "infi", "1e400", "--1", "1 2",  "1_0",   "1e5.0", "inf inf"};
     static const char *const good[] = {"1",  "+1",  " 1",    "1\t",  "1.",
                                        "01", "1e0", "10e-1", ".1e1", "1.0000000000000000000000"};
-    static const char *const nans[] = {"nan", "-nan", "NaN", "+NAN"}, *const infs[] = {"inf", "Infinity", "+INF"};
+    static const char *const nans[] = {"nan", "-nan", "NaN", "+NAN", "nan()", "NAN(0x1)"}, *const infs[] = {"inf", "Infinity", "+INF"};
     double x;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         ck_assert_msg(!nh_number_read(&x, bad[i]), "'%s'", bad[i]);
@@ -161,6 +161,29 @@ START_TEST(what_is_no_number_is_refused)
 }
 END_TEST
 
+/* The same list is read by the figures' reader in tests/plots/figures.sh: what each number is, a tab, its text. */
+START_TEST(numbers_are_of_the_kind_that_figures_read)
+{
+    char path[512], line[256];
+    snprintf(path, sizeof path, "%s/csv/numbers.tsv", getenv("NH_TEST_DATA"));
+    FILE *file = fopen(path, "r");
+    ck_assert_ptr_nonnull(file);
+    int n = 0;
+    while (fgets(line, sizeof line, file)) {
+        line[strcspn(line, "\n")] = '\0';
+        char *text = strchr(line, '\t');
+        ck_assert_ptr_nonnull(text);
+        *text++ = '\0';
+        double x;
+        const char *kind = !nh_number_read(&x, text) ? "text" : isnan(x) ? "nan" : isinf(x) ? x < 0 ? "-inf" : "inf" : "finite";
+        ck_assert_msg(strcmp(kind, line) == 0, "'%s' is %s, not %s", text, kind, line);
+        n++;
+    }
+    ck_assert_int_ge(n, 40);
+    fclose(file);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("number");
@@ -170,5 +193,6 @@ int main(void)
     tcase_add_test(t, every_double_reads_back_in_the_fewest_digits);
     tcase_add_test(t, decimals_read_as_the_nearest_double);
     tcase_add_test(t, what_is_no_number_is_refused);
+    tcase_add_test(t, numbers_are_of_the_kind_that_figures_read);
     return run_suite(s, t);
 }
