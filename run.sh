@@ -1,7 +1,10 @@
-#!/usr/bin/env bash
+#!/usr/bin/env -S LC_ALL=C.UTF-8 bash
 # run.sh ARGS...: installs what is missing, builds what changed, then runs `harness ARGS...` in the caller's folder.
 # Talk goes to stderr. test.sh takes its functions from here.
 set -euo pipefail
+
+# The user's locale may not be installed, which every program below would tell.
+export LC_ALL=C.UTF-8
 
 top=$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")
 # shellcheck disable=SC2034 # read by test.sh as well
@@ -61,6 +64,11 @@ need() {
 build() {
     local dir=$top/$1 targets=$2 lock
     shift 2
+    if [ ! -w "$top" ]; then
+        [ ! -x "$dir/harness" ] || return 0 # what was built before the tree became read-only
+        say "$top cannot be written and holds no program; copy the tree to a folder of your own"
+        return 1
+    fi
     exec {lock}<"$top"
     flock "$lock"
     if [ -f "$dir/source" ] && [ "$(<"$dir/source")" != "$top" ]; then

@@ -1,4 +1,4 @@
-#!/usr/bin/env bash
+#!/usr/bin/env -S LC_ALL=C.UTF-8 bash
 # test.sh [--sanitize]: installs what is missing, builds, runs all tests. --sanitize: the build with the address and
 # undefined-behaviour sanitizers instead of the release build. Last line: "N passed, N failed", counted in test cases.
 set -euo pipefail

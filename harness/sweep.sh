@@ -1,4 +1,4 @@
-#!/usr/bin/env bash
+#!/usr/bin/env -S LC_ALL=C.UTF-8 bash
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Sweeps over the program: each cell is one call of it with a run folder of its own. What is done, and of which command,
 # is written beside the results, so the same sweep goes on wherever it was broken off.
@@ -413,10 +413,13 @@ longest_first() {
     done | sort -s -n -r -k 1,1 | cut -d ' ' -f 2-
 }
 
-# progress DONE TOTAL: on a terminal, how many cells are finished, and how long the rest takes (work: DONE of TOTAL).
+terminal=
+[ ! -t 2 ] || [ "${TERM:-dumb}" = dumb ] || terminal=yes
+
+# progress DONE TOTAL: on a terminal that can wipe a line, how many cells are finished, and how long the rest takes (work: DONE of TOTAL).
 progress() {
     local left=
-    [[ -t 2 && ${TERM:-dumb} != dumb ]] || return 0
+    [ "$terminal" ] || return 0
     if [ "$1" -gt 0 ]; then
         left=$((SECONDS * ($2 - $1) / $1))
         printf -v left ', %d:%02d:%02d left' $((left / 3600)) $((left / 60 % 60)) $((left % 60))
@@ -446,7 +449,7 @@ run_pending() {
     done < <(
         in_parallel "exec setpriv --pdeathsig KILL bash -c 'cell \"\$1\"' cell {}" < <(longest_first "${!pending[@]}")
     )
-    [[ ! -t 2 || ${TERM:-dumb} == dumb ]] || printf '\r\033[K' >&2
+    [ ! "$terminal" ] || printf '\r\033[K' >&2
     [ "${status:-0}" -ne 2 ] || fail 2 "${names[i]}: ${said[i]}"
     find_damaged "${finished[@]}"
     for i in "${finished[@]}"; do
