@@ -202,6 +202,14 @@ whole() {
 }
 check 'results as one, in the order of the job list' whole
 
+# One at a time: the deepest cell takes longest and comes first, wherever it stands in the job list.
+deep_first() {
+    run 0 --vary depth=1,3,2 --jobs 1 "${small[@]}" --out deep && calls 3 || return
+    [ "$(grep -o -- '--depth=[0-9]' "$scratch/calls" | xargs)" = '--depth=3 --depth=2 --depth=1' ] || { cat "$scratch/calls"; return 1; }
+    [ "$(cut -d , -f 4 deep/layers.csv | uniq | xargs)" = "depth 1 3 2" ] || { cut -d , -f 4 deep/layers.csv | uniq; return 1; }
+}
+check 'deep cells are run first' deep_first
+
 skipped() {
     find four -type f -path '*_*' -printf '%p %T@\n' | sort >before
     run 0 "${four[@]}" --out four && calls 0 && same four || return
