@@ -51,9 +51,13 @@ long long nh_run_file_size(const struct nh_run *run, const char *name)
 {
     struct stat st;
     char *path = nh_run_path(run, name);
-    int missing = stat(path, &st);
+    const int missing = stat(path, &st), error = errno;
     free(path);
-    return missing ? -1 : (long long)st.st_size;
+    if (missing && error != ENOENT && error != ENOTDIR) {
+        nh_fail(NH_FAILED, "%s/%s: %s; give the program the right to look at it", run->dir, name, strerror(error));
+        return NH_SIZE_UNKNOWN;
+    }
+    return missing ? NH_SIZE_MISSING : (long long)st.st_size;
 }
 
 /* ---- what is there already ---- */
@@ -116,8 +120,9 @@ static int other_run(const struct nh_run *run, const char *id)
 /** Whether there is a checkpoint of this run. */
 static int find_checkpoint(const struct nh_run *run, enum nh_found *found)
 {
-    if (nh_run_file_size(run, NH_CHECKPOINT) < 0)
-        return NH_OK;
+    const long long size = nh_run_file_size(run, NH_CHECKPOINT);
+    if (size < 0)
+        return size == NH_SIZE_UNKNOWN ? NH_FAILED : NH_OK;
     struct nh_safetensors *s = NULL;
     char *path = nh_run_path(run, NH_CHECKPOINT);
     int status = nh_safetensors_open(&s, path);
@@ -260,7 +265,7 @@ void nh_record_close(struct nh_run *run)
 {
     if (!run->record)
         return;
-    bool keep = nh_run_file_size(run, NH_CHECKPOINT) >= 0;
+    bool keep = nh_run_file_size(run, NH_CHECKPOINT) != NH_SIZE_MISSING;
     for (int t = 0; t < NH_TABLE_COUNT; t++) {
         if (keep && run->record->tables[t])
             nh_writer_keep(run->record->tables[t]);

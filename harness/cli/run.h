@@ -123,7 +123,8 @@ void nh_record_close(struct nh_run *run);
 /** Path of a file in the run's folder, to be freed. */
 char *nh_run_path(const struct nh_run *run, const char *name);
 
-/** Size of that file, -1 where there is none. */
+/** Size of that file; negative where there is none, or where that cannot be told (see nh_error()). */
+enum { NH_SIZE_MISSING = -1, NH_SIZE_UNKNOWN = -2 };
 long long nh_run_file_size(const struct nh_run *run, const char *name);
 
 /** The files of a run but run.json: tables and checkpoint. Closed by NULL. */

@@ -103,9 +103,12 @@ int nh_run_json(const struct nh_run *run)
     json_object_set_new(j, "numerics", json_integer(NH_NUMERICS_VERSION));
     json_object_set_new(j, "config", options);
     json_t *sizes = json_object();
-    for (int i = 0; nh_run_files[i]; i++)
-        if (nh_run_file_size(run, nh_run_files[i]) >= 0)
-            json_object_set_new(sizes, nh_run_files[i], json_integer(nh_run_file_size(run, nh_run_files[i])));
+    for (int i = 0; nh_run_files[i] && !status; i++) {
+        const long long size = nh_run_file_size(run, nh_run_files[i]);
+        if (size >= 0)
+            json_object_set_new(sizes, nh_run_files[i], json_integer(size));
+        status = size == NH_SIZE_UNKNOWN ? NH_FAILED : NH_OK;
+    }
     json_object_set_new(j, "files", sizes);
     json_t *m = machine(run);
     json_object_update(j, m);

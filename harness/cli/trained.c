@@ -49,7 +49,7 @@ int nh_trained_open(struct nh_run *run, const char *dir)
     if (!run->dir || !rows)
         nh_no_memory();
     char *path = nh_run_path(run, "config.csv");
-    int status = nh_run_file_size(run, NH_CHECKPOINT) < 0
+    int status = nh_run_file_size(run, NH_CHECKPOINT) == NH_SIZE_MISSING
                      ? nh_fail(NH_FAILED, "%s has no " NH_CHECKPOINT "; train with --checkpoint-every N", dir)
                      : nh_reader_open(&r, path);
     if (!status)

@@ -4,12 +4,13 @@
 #include "harness/data/source.h"
 
 #include <gsl/gsl_randist.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 struct zipf {
     struct nh_data data;
-    gsl_ran_discrete_t *table;
+    gsl_ran_discrete_t table;
 };
 
 static int sequence(const struct nh_data *data, uint64_t number, int *tokens)
@@ -17,23 +18,60 @@ static int sequence(const struct nh_data *data, uint64_t number, int *tokens)
     uint64_t state = nh_data_hash(data->key, number);
     const gsl_rng rng = nh_data_rng(&state);
     for (int t = 0; t < data->seq; t++)
-        tokens[t] = (int)gsl_ran_discrete(&rng, ((const struct zipf *)data)->table);
+        tokens[t] = (int)gsl_ran_discrete(&rng, &((const struct zipf *)data)->table);
     return NH_OK;
 }
 
 static void release(struct nh_data *data)
 {
-    gsl_ran_discrete_free(((struct zipf *)data)->table); /* takes NULL */
+    free(((struct zipf *)data)->table.A);
+    free(((struct zipf *)data)->table.F);
 }
 
-static gsl_ran_discrete_t *tabulate(size_t vocab)
+/* The table that gsl_ran_discrete() reads, as gsl_ran_discrete_preproc() makes it: that one uses memory that it did not get. Walker's
+ * method: an event below the mean gives its rest to one above, the last of either kind first. */
+static bool tabulate(gsl_ran_discrete_t *table, double *p, size_t *small, size_t *big)
 {
-    double *weight = malloc(vocab * sizeof *weight);
-    for (size_t r = 0; weight && r < vocab; r++)
-        weight[r] = 1 / (double)(r + 1);
-    gsl_ran_discrete_t *table = weight ? gsl_ran_discrete_preproc(vocab, weight) : NULL;
-    free(weight);
-    return table;
+    const size_t n = table->K;
+    const double mean = 1.0 / (double)n;
+    double sum = 0;
+    size_t n_small = 0, n_big = 0;
+    if (!table->A || !table->F || !p || !small || !big)
+        return false;
+    for (size_t r = 0; r < n; r++)
+        sum += p[r] = 1 / (double)(r + 1);
+    for (size_t r = 0; r < n; r++) {
+        p[r] /= sum;
+        if (p[r] < mean)
+            small[n_small++] = r;
+        else
+            big[n_big++] = r;
+        table->A[r] = r, table->F[r] = 1;
+    }
+    while (n_small > 0 && n_big > 0) {
+        const size_t s = small[--n_small], b = big[--n_big];
+        table->A[s] = b, table->F[s] = (double)n * p[s];
+        p[b] -= mean - p[s];
+        if (p[b] < mean)
+            small[n_small++] = b;
+        else if (p[b] > mean)
+            big[n_big++] = b;
+    }
+    for (size_t r = 0; r < n; r++) /* Knuth's form, which spares a subtraction at each draw */
+        table->F[r] = (table->F[r] + (double)r) / (double)n;
+    return true;
+}
+
+static bool make_table(gsl_ran_discrete_t *table, size_t vocab)
+{
+    *table = (gsl_ran_discrete_t){.K = vocab, .A = malloc(vocab * sizeof *table->A), .F = malloc(vocab * sizeof *table->F)};
+    double *p = malloc(vocab * sizeof *p);
+    size_t *small = malloc(vocab * sizeof *small), *big = malloc(vocab * sizeof *big);
+    const bool made = tabulate(table, p, small, big);
+    free(p);
+    free(small);
+    free(big);
+    return made;
 }
 
 static int open_zipf(struct nh_data **out, const struct nh_data_request *request)
@@ -45,8 +83,7 @@ static int open_zipf(struct nh_data **out, const struct nh_data_request *request
     data->vocab = request->vocab ? request->vocab : 512;
     data->sequence = sequence;
     data->release = release;
-    zipf->table = tabulate((size_t)data->vocab);
-    if (!zipf->table) {
+    if (!make_table(&zipf->table, (size_t)data->vocab)) {
         const int vocab = data->vocab;
         nh_data_close(data);
         return nh_fail(NH_FAILED, "no memory for the table of %d token probabilities; use a smaller --vocab", vocab);

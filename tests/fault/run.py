@@ -67,9 +67,9 @@ def call(args, folder, extra=None):
 
 
 def plain(text):
-    """Without what differs from run to run: times and memory."""
+    """Without what differs from run to run (times, memory), and the name of the CPU, which may be unknown."""
     text = re.sub(rb"[0-9.e+-]+ (s|ms|MiB|GiB|GFLOP/s)\b", rb"T \1", text)
-    return re.sub(rb'"(wall_s|peak_rss_mib)": [^,\n]*', rb'"\1": T', text)
+    return re.sub(rb'"(wall_s|peak_rss_mib|cpu)": [^,\n]*', rb'"\1": T', text)
 
 
 def state(folder):
