@@ -23,6 +23,7 @@ NOT_RUN = [  # a pattern and the reason
     (r'results/ablation', 'the folder is an example; cli/compare has its runs'),
     (r'any\.csv', 'the file is an example; plots/figures draws such a file'),
     (r'^meson ', 'builds'),
+    (r'tests/fault/run\.py|^ninja ', 'takes minutes'),
     (r'^\./run\.sh study NAME|^harness list TOPIC|NAME|LAYOUT', 'a name is to be put in'),
     (r'^source ', 'cli/completion tests it'),
 ]
