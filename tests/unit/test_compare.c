@@ -394,6 +394,17 @@ START_TEST(law_of_a_part_of_the_runs_is_none)
 }
 END_TEST
 
+START_TEST(equal_groups_are_in_the_order_of_their_numbers)
+{
+    static const struct start runs[] = {{"", "pre", 12, 1, 2, 1}, {"", "pre", 100, 1, 2, 1}, {"", "pre", 6, 1, 2, 1}, {"", "pre", 24, 1, 2, 1}};
+    static const char *const wanted[] = {"6", "12", "24", "100"}, *const by[] = {"depth"};
+    struct nh_group *g;
+    ck_assert_uint_eq(group(runs, 4, by, 1, &g), 4);
+    for (int i = 0; i < 4; i++)
+        ck_assert_str_eq(g[i].by[0], wanted[i]);
+}
+END_TEST
+
 /** The place that most runs have; of two that equally many have, the lower layer, then the first by name. */
 START_TEST(ties_of_first_offenders_go_to_the_lowest_layer)
 {
@@ -587,6 +598,7 @@ int main(void)
         {diverged_groups_come_last_and_have_no_mean, 1},
         {exponents_are_of_the_group_and_its_law, 1},
         {law_of_a_part_of_the_runs_is_none, 1},
+        {equal_groups_are_in_the_order_of_their_numbers, 1},
         {ties_of_first_offenders_go_to_the_lowest_layer, 1},
         {gradient_ratios_have_a_geometric_mean, 1},
         {unknown_names_are_refused_with_near_ones, 1},
