@@ -567,14 +567,9 @@ const struct nh_key_kind nh_key_mup = {read_word, write_mup};
 
 static int push(struct nh_hf_reading *in, const char *option, const char *value)
 {
-    struct nh_setting *more = realloc(in->settings, (in->n_settings + 2) * sizeof *more);
-    char *copy = strdup(value);
-    if (more)
-        in->settings = more;
-    if (!more || !copy) {
-        free(copy);
-        return nh_fail(NH_FAILED, "out of memory");
-    }
+    /* a reading that fails tells that the two do not fit, so no status tells this */
+    in->settings = nh_have(realloc(in->settings, (in->n_settings + 2) * sizeof *in->settings));
+    char *copy = nh_have(strdup(value));
     in->settings[in->n_settings++] = (struct nh_setting){option, copy};
     in->settings[in->n_settings] = (struct nh_setting){NULL, NULL};
     return NH_OK;
