@@ -392,17 +392,6 @@ static int probe_every(const struct nh_options *o)
     return nh_fail(NH_USAGE, "--probe-every has no effect with --probes none; leave one out");
 }
 
-/* The head multiplies with the embedding table as it is stored. */
-static int tied_head(const struct nh_options *o)
-{
-    struct nh_fmt f[NH_ROLE_COUNT];
-    nh_policy_formats(&o->config, f);
-    if (!o->config.tie || nh_fmt_same(&f[NH_ROLE_EMBEDDING], &f[NH_ROLE_WEIGHT]))
-        return NH_OK;
-    return nh_fail(NH_USAGE, "--tie makes the embedding table the head's weight, but embeddings are in %s and weights in %s here; leave "
-                             "--tie out", f[NH_ROLE_EMBEDDING].name, f[NH_ROLE_WEIGHT].name);
-}
-
 static int dump(const struct nh_options *o)
 {
     const struct nh_config *c = &o->config;
@@ -431,7 +420,7 @@ int nh_options_conflicts(const struct nh_options *o)
         norms,          qk_norm,    post_gain, images,   cotangent,          jacobian,
         pattern,
         relax,          norm_relax, roles,     scaler,   training_cotangent,
-        resume,         warmup,     probe_every, tied_head,          dump,
+        resume,         warmup,     probe_every, dump,
     };
     int status = NH_OK;
     for (size_t i = 0; !status && i < sizeof checks / sizeof *checks; i++)

@@ -219,7 +219,7 @@ static void head(struct nh_builder *b, nh_val x, int weight)
         int begin = g->n_recs;
         g->logits = nh_put_value(b, part ? block : g->vocab - c0, NH_SITE_LOGITS, NH_ROLE_LOGITS);
         struct nh_rec *r = nh_graph_rec(g, NH_OP_LINEAR, g->logits);
-        r->in[0] = x, r->par[0] = weight, r->u.linear.row0 = c0;
+        r->in[0] = x, r->par[0] = weight, r->u.linear.row0 = c0, r->u.linear.tied = g->tied >= 0;
         if (c->softcap > 0)
             g->logits = nh_put_activate(b, g->logits, NH_ACT_SOFTCAP, NH_SITE_SOFTCAP, NH_ROLE_LOGITS);
         g->values[g->logits].watched = c->dump != NULL;
@@ -261,6 +261,8 @@ int nh_graph_build(struct nh_graph **out, const struct nh_config *config, int ba
         struct nh_part own = {.rows = vocab, .tensor = NH_TENSOR_HEAD, .std = nh_head_std(config)};
         table = nh_put_param(&b, "head", config->width, 1, &own, NH_ROLE_WEIGHT, NH_SITE_LOGITS);
     }
+    if (config->tie && !nh_fmt_same(&g->fmt[NH_ROLE_EMBEDDING], &g->fmt[NH_ROLE_WEIGHT]))
+        g->tied = table, g->tied_site = nh_put_site(&b, NH_SITE_WEIGHT, NH_ROLE_WEIGHT);
     head(&b, y, table);
     nh_graph_close(g);
     *out = g;

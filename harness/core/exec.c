@@ -109,13 +109,19 @@ static void free_lanes(struct lane *lanes, int n)
     free(lanes);
 }
 
+/** Numbers of a second copy of the embedding table, in the format of weights. */
+static size_t tied_size(const struct nh_graph *g)
+{
+    return g->tied >= 0 && !g->streamed ? (size_t)g->params[g->tied].rows * (size_t)g->params[g->tied].cols : 0;
+}
+
 static size_t memory(const struct nh_graph *g, int threads, bool gradients)
 {
     size_t lane, flags;
     lane_need(g, &lane, &flags);
     if (g->streamed)
         return (NH_T(nh_stream_place)(g, NULL) + NH_T(nh_stream_weights)(g) + g->n_aux + (size_t)threads * lane) * sizeof(real);
-    size_t numbers = place_values(g, NULL) + g->n_weights + g->n_aux;
+    size_t numbers = place_values(g, NULL) + g->n_weights + tied_size(g) + g->n_aux;
     if (gradients) {
         size_t *at = malloc(((size_t)g->n_values + 1) * sizeof *at);
         if (!at)
@@ -143,7 +149,7 @@ static void destroy(struct nh_exec *x)
         return;
     NH_T(nh_weights_destroy)(x);
     free_lanes(x->lanes, x->threads);
-    free(x->values), free(x->weights), free(x->wgrads), free(x->aux), free(x->grads);
+    free(x->values), free(x->weights), free(x->tied), free(x->wgrads), free(x->aux), free(x->grads);
     free(x->value_at), free(x->grad_at), free(x->grad_seen), free(x->wgrad_seen);
     free(x->param_at), free(x->token_row);
     free(x->bad_value), free(x->bad_grad), free(x->bad_param), free(x->param_counts), free(x->param_first),
@@ -192,7 +198,8 @@ static int create(struct nh_exec **out, const struct nh_graph *g, int threads, b
         x->values = NH_T(nh_take)(g->streamed ? NH_T(nh_stream_place)(g, x->value_at) : place_values(g, x->value_at), sizeof(real));
         x->weights = NH_T(nh_take)(g->streamed ? NH_T(nh_stream_weights)(g) : g->n_weights, sizeof(real));
         x->aux = NH_T(nh_take)(g->n_aux, sizeof(real));
-        ok = x->values && x->weights && x->aux;
+        x->tied = tied_size(g) ? NH_T(nh_take)(tied_size(g), sizeof(real)) : NULL;
+        ok = x->values && x->weights && x->aux && (x->tied || !tied_size(g));
     }
     if (ok && gradients) {
         x->wgrads = NH_T(nh_take)(g->n_weights, sizeof(real));
@@ -277,6 +284,11 @@ static double forward(struct nh_exec *x)
     const struct nh_graph *g = x->g;
     reset_direction(x, NH_FWD);
     count_params(x);
+    x->bad_tied = 0;
+    if (x->tied) {
+        memcpy(x->tied, weight_ptr(x, g->tied), tied_size(g) * sizeof *x->tied);
+        NH_T(nh_cast_tied)(x, 0, tied_size(g), x->tied);
+    }
     for (int v = 0; v < g->n_values; v++)
         x->bad_value[v] = g->values[v].rec < 0 ? bad_input(x, v) : 0;
     for (int r = 0; r < g->n_recs; r++)
@@ -292,6 +304,7 @@ static double forward_streamed(struct nh_exec *x, const struct nh_weight_source 
     assert(g->streamed);
     reset_direction(x, NH_FWD);
     memset(x->bad_value, 0, (size_t)g->n_values * sizeof *x->bad_value);
+    x->bad_tied = 0;
     for (int p = 0; p < g->n_params; p++)
         NH_T(nh_forget_param)(x, p);
     for (int r = 0; r < g->n_recs; r++) {

@@ -25,6 +25,8 @@ struct nh_exec {
     real *values, *weights, *wgrads, *aux, *grads;
     real *masters;    /**< = weights where they are in the same format */
     real *moments[2]; /**< NULL = not kept */
+    real *tied;       /**< the embedding table in the format of weights, where the graph has a tied head that needs it */
+    int64_t bad_tied; /**< numbers of it that are not finite */
     real *grad_sum;   /**< over the batches of a step, NULL = one batch a step */
     size_t *value_at; /**< of base values, from `values` */
     size_t *grad_at;  /**< of base values, from `grads`; SIZE_MAX = none */
@@ -200,6 +202,9 @@ void *NH_T(nh_take)(size_t n, size_t size);
 void NH_T(nh_load_param)(struct nh_exec *x, const struct nh_weight_source *source, int param, int row0, int rows, real *to, bool counted);
 /** The same for all of a parameter, to its own place; its master weights are rounded from the source too. */
 void NH_T(nh_take_param)(struct nh_exec *x, const struct nh_weight_source *source, int param);
+/** Rounds n numbers of the tied head's matrix, from its number `first` on, which are as the embedding table has them, to the format of
+ *  weights in place, and counts that in the forward pass at hand. On all threads. */
+void NH_T(nh_cast_tied)(struct nh_exec *x, size_t first, size_t n, real *w);
 /** Forgets what was counted of a parameter. */
 void NH_T(nh_forget_param)(struct nh_exec *x, int param);
 /** Memory of master weights, moments and sums of gradients; false where it is short. */

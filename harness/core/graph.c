@@ -62,7 +62,7 @@ struct nh_graph *nh_graph_new(const struct nh_config *config, int batch, int seq
     g->norm_stat_dtype = is_stepwise(g, config, NH_ROLE_NORM_STAT, config->norm_stats);
     g->softmax_narrow = !is_wide(&g->fmt[NH_ROLE_SOFTMAX]);
     nh_fmt_parse(&g->fp32, nh_fmt_wide(&config->dtype) ? "fp64" : "fp32");
-    g->exit_value = g->logits = g->nll = -1;
+    g->exit_value = g->logits = g->nll = g->tied = -1;
     return g;
 }
 

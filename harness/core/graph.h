@@ -91,6 +91,7 @@ struct nh_rec {
         } axpby;
         struct {
             int row0; /**< first row of W; as many as the output has columns */
+            bool tied; /**< W is the embedding table, cast from its format to that of weights */
         } linear;
         struct {
             int heads, kv_heads, head_dim, window;
@@ -184,6 +185,8 @@ struct nh_graph {
     size_t n_weights, n_aux;
     nh_val exit_value, logits, nll;
     int head_rec;  /**< first operation behind the exit */
+    int tied;      /**< the table that the head multiplies with in another format than it is stored in; -1 = there is none */
+    int tied_site; /**< of the cast, once a pass */
     int rope_dim;  /**< head width where positions are rotated, else 0 */
     int n_norms;   /**< norms of the layout: QK-norm left out */
 };

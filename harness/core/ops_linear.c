@@ -6,6 +6,17 @@
 
 enum { WEIGHT_ROWS = 128, FEW_ROWS = 256, MANY_COLS = 1024, COL_BLOCK = 512 };
 
+/** W as the product reads it: that of a tied head may be a cast of the table. */
+static const real *matrix(const struct nh_exec *x, const struct nh_rec *r)
+{
+    return r->u.linear.tied && x->tied ? x->tied : weight_ptr(x, r->par[0]);
+}
+
+static bool has_bad(const struct nh_exec *x, const struct nh_rec *r)
+{
+    return (r->u.linear.tied ? x->bad_tied : x->bad_param[r->par[0]]) > 0;
+}
+
 static int weight_blocks(const struct nh_exec *x, const struct nh_rec *r)
 {
     return (x->g->params[r->par[0]].rows + WEIGHT_ROWS - 1) / WEIGHT_ROWS;
@@ -39,8 +50,8 @@ static unsigned depends_fwd(const struct unit *u, size_t row, size_t col)
     unsigned f = 0;
     if (x->bad_value[value_of(x, r->in[0])->base])
         f |= flags_of(row_ptr(x, r->in[0], (int)row), in, 1);
-    if (x->bad_param[r->par[0]])
-        f |= flags_of(weight_ptr(x, r->par[0]) + at * in, in, 1);
+    if (has_bad(x, r))
+        f |= flags_of(matrix(x, r) + at * in, in, 1);
     if (r->par[1] >= 0)
         f |= flags_of(weight_ptr(x, r->par[1]) + col, 1, 1);
     return f;
@@ -55,7 +66,7 @@ static void fwd(const struct unit *u)
     int cols = b.c1 - b.c0;
     real *y = row_ptr(x, r->out, b.r0) + b.c0;
     gemm(x, true, false, true, b.r1 - b.r0, cols, in->cols, row_ptr(x, r->in[0], b.r0), (size_t)in->ld,
-         weight_ptr(x, r->par[0]) + (size_t)b.c0 * (size_t)in->cols, (size_t)in->cols, false, y, (size_t)out->ld);
+         matrix(x, r) + (size_t)b.c0 * (size_t)in->cols, (size_t)in->cols, false, y, (size_t)out->ld);
     if (r->par[1] >= 0) {
         const real *bias = weight_ptr(x, r->par[1]) + r->u.linear.row0 + b.c0;
         for (int i = 0; i < b.r1 - b.r0; i++)
@@ -77,8 +88,8 @@ static unsigned depends_dx(const struct unit *u, size_t row, size_t col)
     unsigned f = 0;
     if (x->bad_grad[u->r->out])
         f |= flags_of(pass_ptr(u->p, u->r->out, 0, (int)row), (size_t)out->cols, 1);
-    if (x->bad_param[u->r->par[0]])
-        f |= flags_of(weight_ptr(x, u->r->par[0]) + col, (size_t)out->cols, in);
+    if (has_bad(x, u->r))
+        f |= flags_of(matrix(x, u->r) + col, (size_t)out->cols, in);
     return f;
 }
 
@@ -138,7 +149,7 @@ static void vjp(const struct unit *u)
     size_t ld;
     real *dx = NH_T(nh_cotangent)(u, r->in[0], b, u->lane->buf, &ld);
     gemm(x, u->p->counted, false, false, b.r1 - b.r0, in->cols, out->cols, pass_ptr(u->p, r->out, b.s, b.r0), (size_t)out->ld,
-         weight_ptr(x, r->par[0]), (size_t)in->cols, false, dx, ld);
+         matrix(x, r), (size_t)in->cols, false, dx, ld);
     NH_T(nh_cotangent_done)(u, r->in[0], b, dx, ld, depends_dx, true);
 }
 
@@ -149,7 +160,7 @@ static void jvp(const struct unit *u)
     struct rows b = rows_of(u);
     const struct nh_value *in = value_of(x, r->in[0]), *out = value_of(x, r->out);
     gemm(x, false, false, true, b.r1 - b.r0, out->cols, in->cols, pass_ptr(u->p, r->in[0], b.s, b.r0), (size_t)in->ld,
-         weight_ptr(x, r->par[0]), (size_t)in->cols, false, pass_ptr(u->p, r->out, b.s, b.r0), (size_t)out->ld);
+         matrix(x, r), (size_t)in->cols, false, pass_ptr(u->p, r->out, b.s, b.r0), (size_t)out->ld);
 }
 
 const struct op NH_T(nh_op_linear) = {

@@ -125,6 +125,8 @@ void NH_T(nh_stream_load)(struct nh_exec *x, const struct nh_weight_source *sour
         else /* a table that is the head's matrix too has been counted as the table */
             NH_T(nh_load_param)(x, source, r->par[i], row0, rows, x->weights + at,
                                 r->par_first[i] || (row0 > 0 && p->role != NH_ROLE_EMBEDDING));
+        if (r->op == NH_OP_LINEAR && r->u.linear.tied)
+            NH_T(nh_cast_tied)(x, (size_t)row0 * (size_t)p->cols, (size_t)rows * (size_t)p->cols, x->weights + at);
         at += whole_lines((size_t)rows * (size_t)p->cols);
     }
 }

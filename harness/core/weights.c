@@ -245,6 +245,28 @@ void NH_T(nh_load_param)(struct nh_exec *x, const struct nh_weight_source *sourc
     }
 }
 
+void NH_T(nh_cast_tied)(struct nh_exec *x, size_t first, size_t n, real *w)
+{
+    enum { PIECE = 1 << 16 };
+    const struct nh_graph *g = x->g;
+    const int pieces = (int)((n + PIECE - 1) / PIECE), before = g->n_params + 8 * g->recs[g->head_rec].order - 1; /* just before the head */
+#pragma omp parallel for schedule(static) num_threads(x->threads)
+    for (int i = 0; i < pieces; i++) {
+        const size_t at = (size_t)i * PIECE, size = n - at < PIECE ? n - at : PIECE;
+        struct cast c = {.counts = {.min_abs = (double)INFINITY}, .site = g->tied_site, .param = before, .first = first + at};
+        struct nh_span span = nh_span_zero();
+        nh_round_real(&g->fmt[NH_ROLE_WEIGHT], w + at, size, &span, hear, &c);
+        count(&c, &span);
+#pragma omp critical(nh_weights)
+        {
+            nh_counts_add(&x->counts[g->tied_site * NH_DIRECTIONS + NH_FWD], &c.counts);
+            x->bad_tied += c.bad;
+            if (nh_earlier(&c.offence, &x->first[NH_FWD]))
+                x->first[NH_FWD] = c.offence;
+        }
+    }
+}
+
 void NH_T(nh_take_param)(struct nh_exec *x, const struct nh_weight_source *source, int param)
 {
     NH_T(nh_forget_param)(x, param);

@@ -287,6 +287,69 @@ def training_goes_on_from_a_checkpoint():
     assert losses[2] < losses[0], losses
 
 
+def doubles_are_rounded_once():
+    """The table holds what a rounding to float on the way would change; every path reads it."""
+    table = [65520 - 2.0 ** -20, 1 + 2.0 ** -11 + 2.0 ** -30, 1e-60, -(1 + 3 * 2.0 ** -11 - 2.0 ** -30)]
+    once = [65504.0, 1 + 2.0 ** -10, 0.0, -(1 + 2.0 ** -10)]
+    def doubles(x):
+        return struct.pack(f'<{len(x)}d', *x)
+    gpt2, tensors, _ = golden('gpt2')
+    ids = 'tokens:eight.txt'
+    for name, config, base in (('llama', llama_config, llama), ('gpt2', gpt2, tensors)):
+        t = {n: ['F64', s, doubles([table[i % 4] for i in range(math.prod(s))])] for n, (d, s, r) in base.items()}
+        f = folder(name + '-doubles', config, t)
+        n = sum(math.prod(s) for d, s, r in t.values())
+        for words in ((), ('--dump', 'd'), ('--roles', 'master=dtype'), ('--roles', 'master=fp32'), ('--steps', 1)):
+            run('--model', f, '--data', ids, '--dtype', 'fp16', '--probes', 'rms,overflow', '--out', 'doubles', '--force', *words)
+            weights = [r for r in rows('doubles/sites.csv') if r['site'] == 'weight' and r['direction'] == 'fwd']
+            count = lambda c: sum(int(r[c]) for r in weights)
+            assert count('overflow') == 0 and count('propagated') == 0 and max(float(r['max_abs']) for r in weights) == 65504, words
+            assert count('total') > n / 2 and abs(count('underflow') * 4 - count('total')) <= 4 * len(weights), (words, count('underflow'))
+            embed = next(r for r in rows('doubles/sites.csv') if r['site'] == 'embed')
+            assert name == 'gpt2' or embed['overflow'] == '0'  # gpt2 adds positions to it
+        # what is exported is as wide
+        run('export', f + '.again', '--model', f, '--data', ids, '--dtype', 'fp16')
+        again = read(f + '.again/model.safetensors')
+        for n, (d, s, raw) in again.items():  # of learned positions those of the sequence
+            assert d == 'F64' and raw and t[n][2].startswith(raw), n
+    # values: rows of the table go into the stream as they are stored
+    for dtype, want in (('fp16', once), ('fp32', [65520.0, 1 + 2.0 ** -11, 0.0, -(1 + 3 * 2.0 ** -11)]), ('fp64', table)):
+        run('--model', 'llama-doubles', '--data', ids, '--dtype', dtype, '--probes', 'none', '--dump', 'd', '--out', 'doubles', '--force')
+        kind, shape, raw = read('d')['hidden.0']
+        got = struct.unpack(f'<{math.prod(shape)}{"d" if kind == "F64" else "f"}', raw)
+        assert got == tuple(want[i % 4] for i in range(len(got))), (dtype, got[:4])
+
+
+def tied_checkpoints_run_under_every_policy():
+    """The head of a tied model is the table, cast to the format of weights: as a head of its own with the same numbers."""
+    policies = [line.split()[0] for line in run('list', 'policies').stdout.splitlines() if line and line[0] != ' ']
+    assert len(policies) >= 8 and 'amp-o1' in policies, policies
+    gpt2, tensors, _ = golden('gpt2')
+    gpt2 = {**gpt2, 'tie_word_embeddings': True}
+    tensors = {n: t for n, t in tensors.items() if 'lm_head' not in n}
+    table = next(t for n, t in tensors.items() if n.endswith('wte.weight'))
+    big = floats(table[2])
+    big[7] = 70000.0
+    tensors[next(n for n in tensors if n.endswith('wte.weight'))] = [table[0], table[1], struct.pack(f'<{len(big)}f', *big)]
+    tied = folder('tied', gpt2, tensors)
+    own = folder('own', {**gpt2, 'tie_word_embeddings': False},
+                 {**tensors, 'lm_head.weight': [table[0], table[1], struct.pack(f'<{len(big)}f', *big)]})
+    open('eight4.txt', 'w').write('1 2 3 4 5 6 7 1\n')
+    for policy in policies:
+        got = []
+        for f in (tied, own):
+            common = ('--model', f, '--data', 'tokens:eight4.txt', '--dtype', 'bf16' if 'bf16' in policy else 'fp16', '--policy', policy, '--force')
+            run(*common, '--probes', 'rms,overflow', '--out', f + '.out')
+            run(*common, '--probes', 'rms,overflow', '--dump', f + '.dump', '--out', f + '.whole')
+            run(*common, '--probes', 'none', '--steps', 2, '--lr', 1e-3, '--out', f + '.trained')
+            logits = [r for r in rows(f + '.out/sites.csv') if r['site'] in ('logits', 'weight') and r['sublayer'] == 'final' and r['direction'] == 'fwd']
+            got.append((read(f + '.dump')['nll'], read(f + '.dump')['logits'], [r['overflow'] for r in logits if r['site'] == 'logits']))
+            for other in (f + '.whole',):
+                assert [r['overflow'] for r in rows(other + '/sites.csv') if r['direction'] == 'fwd'] == \
+                       [r['overflow'] for r in rows(f + '.out/sites.csv') if r['direction'] == 'fwd'], policy
+        assert got[0] == got[1], policy
+
+
 # ---- config.json ----
 
 sizes = {'vocab_size': 16, 'hidden_size': 8, 'intermediate_size': 12, 'num_hidden_layers': 6, 'num_attention_heads': 2,
@@ -773,6 +836,7 @@ for test in (tiny_models_have_the_known_values, gains_of_the_other_form_are_told
              the_factor_of_the_embedding_is_rounded, shards_are_one_checkpoint, the_index_decides,
              the_prefix_is_that_of_the_embedding, every_dtype_is_read,
              weights_that_come_and_go_are_the_same, a_checkpoint_is_part_of_the_name, training_goes_on_from_a_checkpoint,
+             doubles_are_rounded_once, tied_checkpoints_run_under_every_policy,
              keys_become_options_and_the_function_is_theirs, stacked_experts_are_the_same, nested_gemma_is_read, keys_outside_text_config,
              what_config_says_is_refused, what_tensors_say_is_refused, weights_that_are_not_finite_are_told, buffers_are_left,
              broken_folders_are_refused, options_of_the_user, export_and_back, what_no_checkpoint_can_say,

@@ -371,4 +371,37 @@ killed_by_limit() {
 }
 check 'killed by the limit' killed_by_limit
 
+# ---- export ----
+
+# What is in a folder whose replacement is broken off is the old checkpoint, the new one, or refused.
+broken_exports() {
+    local model=(--arch llama "${small[@]:0:12}") at status file kind
+    run 0 export new "${model[@]}" --seed 1 && run 0 export single "${model[@]}" --eps 1e-3 --seed 2 || return
+    cp -r single indexed && mv indexed/model.safetensors indexed/a.safetensors || return
+    python3 -c 'import json, struct, sys
+raw = open("indexed/a.safetensors", "rb").read()
+names = [n for n in json.loads(raw[8:8 + struct.unpack("<Q", raw[:8])[0]]) if n != "__metadata__"]
+json.dump({"weight_map": {n: "a.safetensors" for n in names}}, open("indexed/model.safetensors.index.json", "w"))' || return
+    for kind in single indexed; do
+        for ((at = 1;; at++)); do
+            rm -rf broken && cp -r "$kind" broken || return
+            status=0
+            NH_CRASH_AT=$at preloaded export broken "${model[@]}" --seed 1 --force || status=$?
+            [ "$status" -ne 0 ] || break
+            [ "$status" -eq 137 ] || say "call $at: exit code $status: $(cat err)" || return
+            status=0
+            "$program" --model broken --data uniform --seq 8 --dry-run >out 2>err || status=$?
+            if [ "$status" -eq 0 ]; then
+                diff -r broken "$kind" -x '*.part' >said || diff -r broken new -x '*.part' -x a.safetensors >said ||
+                    say "$kind, call $at: a mixture: $(cat said)" || return
+            else
+                [ "$status" -eq 1 ] || say "$kind, call $at: exit code $status: $(cat err)" || return
+            fi
+        done
+        [ "$at" -gt 8 ] || say "only $at calls" || return
+        diff -r broken new -x a.safetensors || return
+    done
+}
+check 'an export that is broken off' broken_exports
+
 done_testing

@@ -21,6 +21,8 @@ static const char *const models[] = {
     "--depth 6 --width 24 --heads 4 --layout no-norm --dtype e4m3 --embed-rms 40 --vocab 8500",
     /* logits that overflow in several blocks of the vocabulary; weights that do not fit their masters */
     "--depth 1 --width 24 --heads 4 --layout sandwich --tie --dtype fp16 --roles embedding=fp32,weight=fp32 --embed-rms 9000 --vocab 20011",
+    /* a tied head that is a cast of the table, with numbers that the cast loses */
+    "--depth 2 --width 24 --heads 4 --tie --dtype fp16 --policy amp-o1 --embed-rms 30000 --vocab 20011",
     "--depth 2 --width 24 --heads 4 --dtype fp16 --roles master=fp8-e4m3 --embed-rms 200 --vocab 8500",
     "--depth 2 --width 24 --heads 4 --dtype bf16 --roles master=fp16 --embed-rms 40000 --vocab 8500",
 };
