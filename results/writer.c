@@ -48,8 +48,8 @@ static char *header_line(const struct nh_writer *w)
     return line;
 }
 
-/* Opens the file of a table: a new one, or behind *bytes bytes of the one there. */
-static int begin(struct nh_writer **out, const char *dir, enum nh_table table, const long long *bytes)
+/* Opens the file of a table: a new one, or one that begins as `from` tells. */
+static int begin(struct nh_writer **out, const char *dir, enum nh_table table, const struct nh_extent *from)
 {
     *out = NULL;
     char *path = NULL, *header = NULL;
@@ -72,8 +72,8 @@ static int begin(struct nh_writer **out, const char *dir, enum nh_table table, c
     header = header_line(w);
     if (!header)
         goto memory;
-    status = bytes ? nh_part_resume(&w->part, path, header, *bytes) : nh_part_create(&w->part, path);
-    if (status == NH_OK && !bytes)
+    status = from ? nh_part_resume(&w->part, path, header, from) : nh_part_create(&w->part, path, true);
+    if (status == NH_OK && !from)
         status = nh_part_write(w->part, header, strlen(header));
     if (status != NH_OK)
         goto failed;
@@ -95,24 +95,9 @@ int nh_writer_create(struct nh_writer **out, const char *dir, enum nh_table tabl
     return begin(out, dir, table, NULL);
 }
 
-int nh_writer_resume(struct nh_writer **out, const char *dir, enum nh_table table, long long bytes)
+int nh_writer_resume(struct nh_writer **out, const char *dir, enum nh_table table, const struct nh_extent *from)
 {
-    return begin(out, dir, table, &bytes);
-}
-
-int nh_writer_check(const char *dir, enum nh_table table, long long bytes, uint64_t *digest)
-{
-    struct nh_writer w = {.table = table};
-    w.first = (enum nh_column_id)(nh_table_columns(table, &w.count) - nh_columns);
-    char *path = NULL, *header = header_line(&w);
-    if (!header || asprintf(&path, "%s/%s.csv", dir, nh_tables[table].name) < 0) {
-        free(header);
-        return no_memory(nh_tables[table].name);
-    }
-    const int status = nh_part_check(path, header, bytes, digest);
-    free(header);
-    free(path);
-    return status;
+    return begin(out, dir, table, from);
 }
 
 /* The cell of a column, which must take values of one of the given types. */
@@ -217,15 +202,10 @@ int nh_writer_flush(struct nh_writer *w)
     return status ? status : nh_part_flush(w->part);
 }
 
-int nh_writer_sync(struct nh_writer *w, long long *bytes)
+int nh_writer_sync(struct nh_writer *w, struct nh_extent *extent)
 {
     const int status = between_rows(w);
-    return status ? status : nh_part_sync(w->part, bytes);
-}
-
-uint64_t nh_writer_digest(const struct nh_writer *w)
-{
-    return nh_part_digest(w->part);
+    return status ? status : nh_part_sync(w->part, extent);
 }
 
 void nh_writer_keep(struct nh_writer *w)
@@ -237,6 +217,11 @@ int nh_writer_commit(struct nh_writer *w)
 {
     const int status = between_rows(w);
     return status ? status : nh_part_commit(w->part);
+}
+
+int nh_writer_verify(const struct nh_writer *w)
+{
+    return nh_part_verify(w->part);
 }
 
 void nh_writer_destroy(struct nh_writer *w)

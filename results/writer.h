@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 /** Writes one result table as CSV (RFC 4180, LF, the same bytes under every locale). DIR/TABLE.csv appears at the
- * commit, whole; until then it is DIR/TABLE.csv.part, with which a later process can go on. Setters cannot fail
+ * commit, whole; until then it is DIR/TABLE.csv.XXXXXXXX.part, with which a later process can go on. Setters cannot fail
  * visibly: what goes wrong in them, a row or the commit reports. A column of another table, or of another type, is the
  * caller's mistake and asserted. */
 #ifndef NH_WRITER_H
 #define NH_WRITER_H
 
+#include "results/file.h"
 #include "results/schema.h"
 
 #include <stdint.h>
@@ -24,13 +25,8 @@ struct nh_keys {
 /** Starts the file of a table, header line written; the folder must exist (nh_dir_make). */
 int nh_writer_create(struct nh_writer **out, const char *dir, enum nh_table table);
 
-/** Goes on with DIR/TABLE.csv.part or, where that is missing, with DIR/TABLE.csv, which becomes the .part again: cut to
- * the first `bytes` bytes, as nh_writer_sync told them; more rows come behind. NH_FAILED, and the file as it was, where
- * it is missing, shorter, begins with another header line or has no row's end there. Such a file is kept. */
-int nh_writer_resume(struct nh_writer **out, const char *dir, enum nh_table table, long long bytes);
-
-/** Whether nh_writer_resume would do; changes nothing. */
-int nh_writer_check(const char *dir, enum nh_table table, long long bytes, uint64_t *digest);
+/** Goes on with what a checkpoint tells of (nh_part_resume), in a file of its own: more rows come behind. What is there stays. */
+int nh_writer_resume(struct nh_writer **out, const char *dir, enum nh_table table, const struct nh_extent *from);
 
 /** Sets those key columns that the table has; they stay for all rows until set anew (call it again for another step).
  */
@@ -49,17 +45,17 @@ int nh_writer_row(struct nh_writer *w);
 /** Between rows: what is written so far goes to the file, where others see it. */
 int nh_writer_flush(struct nh_writer *w);
 
-/** The same and syncs it to the disk; *bytes = length of the file, for nh_writer_resume. */
-int nh_writer_sync(struct nh_writer *w, long long *bytes);
-
-/** Digest of all bytes of the file so far. */
-uint64_t nh_writer_digest(const struct nh_writer *w);
+/** The same and syncs it to the disk; *extent: how far the table goes, for nh_writer_resume. */
+int nh_writer_sync(struct nh_writer *w, struct nh_extent *extent);
 
 /** From now on nh_writer_destroy leaves the .part as it was last flushed. */
 void nh_writer_keep(struct nh_writer *w);
 
 /** Syncs the file to the disk and gives it its name. Once at most, after the last row. */
 int nh_writer_commit(struct nh_writer *w);
+
+/** After the commit: NH_FAILED where the file is not what was written, because another process has written it. */
+int nh_writer_verify(const struct nh_writer *w);
 
 /** Frees w; without a commit the .part is removed and nothing is left, unless it is kept. NULL is allowed. */
 void nh_writer_destroy(struct nh_writer *w);

@@ -167,7 +167,9 @@ int nh_checkpoint_write(struct nh_run *run)
     write_digest(digest, texts[m]);
     meta[m] = (struct nh_meta_out){"digest", texts[m]}, m++;
     if (!status)
-        status = nh_safetensors_write(path, tensors, n, meta, m);
+        status = nh_safetensors_write(path, true, tensors, n, meta, m);
+    if (!status)
+        nh_record_keep(run);
     if (!status)
         status = nh_record_config(run); /* whoever is killed has told what the checkpoint is of */
     free(tensors), free(names), free(path);

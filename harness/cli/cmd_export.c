@@ -186,14 +186,13 @@ static int paths_of(const char *dir, char *paths[N_FILES])
 static int prepare_json(struct nh_part **out, const char *path, const json_t *json)
 {
     char *text = shortest(json);
-    long long size;
-    int status = text ? nh_part_create(out, path) : nh_fail(NH_FAILED, "out of memory for config.json");
+    int status = text ? nh_part_create(out, path, true) : nh_fail(NH_FAILED, "out of memory for config.json");
     if (!status)
         status = nh_part_write(*out, text, strlen(text));
     if (!status)
         status = nh_part_write(*out, "\n", 1);
     if (!status)
-        status = nh_part_sync(*out, &size);
+        status = nh_part_sync(*out, NULL);
     free(text);
     return status;
 }
@@ -256,7 +255,7 @@ static int write_folder(struct nh_run *run, const char *dir, const struct nh_arc
     if (!status)
         status = nh_dir_make(dir);
     if (!status)
-        status = nh_safetensors_prepare(&tensors, paths[TENSORS], t.out, t.n, &(struct nh_meta_out){"format", "pt"}, 1);
+        status = nh_safetensors_prepare(&tensors, paths[TENSORS], true, t.out, t.n, &(struct nh_meta_out){"format", "pt"}, 1);
     if (!status)
         status = prepare_json(&config, paths[CONFIG], json);
     if (!status)

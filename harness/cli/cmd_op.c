@@ -327,7 +327,7 @@ static int write_results(const struct job *job)
     if (nh_core_for(job->b.g) != &nh_core_f64)
         narrow(&r);
     if (!status)
-        status = nh_safetensors_write(job->b.q->out, r.out, r.n, NULL, 0);
+        status = nh_safetensors_write(job->b.q->out, job->b.q->force, r.out, r.n, NULL, 0);
     while (r.n > 0)
         free(r.numbers[--r.n]);
     return status;

@@ -195,11 +195,13 @@ static int train(struct nh_run *run, bool resume, bool *finished)
 }
 
 /** Whether the run is to go on from a checkpoint; NH_USAGE where work would be lost unasked. */
-static int where_to_start(const struct nh_run *run, bool *finished, bool *resume)
+static int where_to_start(struct nh_run *run, bool *finished, bool *resume)
 {
     const struct nh_config *c = &run->options.config;
     enum nh_found found = NH_FOUND_NOTHING;
     int status = c->force ? NH_OK : nh_record_find(run, &found);
+    if (!status && c->dump && !c->force)
+        status = nh_file_absent(c->dump);
     *finished = found == NH_FOUND_FINISHED && !c->dump; /* its tensors are not there */
     *resume = found == NH_FOUND_BROKEN_OFF && c->train.resume;
     if (!status && found == NH_FOUND_BROKEN_OFF && !c->train.resume)

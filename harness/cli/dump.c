@@ -143,7 +143,7 @@ int nh_dump(const struct nh_run *run)
     if (c->layout->block)
         nh_text_line(stderr, "harness: the dump has no mid, attn_branch and mlp_branch, as %s is one block a layer", c->layout->name);
     const int status = d.failed ? nh_fail(NH_FAILED, "out of memory for the tensors of '%s'", c->dump)
-                                : nh_safetensors_write(c->dump, d.tensors, d.n, NULL, 0);
+                                : nh_safetensors_write(c->dump, c->force, d.tensors, d.n, NULL, 0);
     for (size_t i = 0; i < d.n; i++)
         free((char *)(uintptr_t)d.tensors[i].name), free((void *)(uintptr_t)d.tensors[i].numbers);
     free(d.tensors);

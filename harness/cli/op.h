@@ -16,7 +16,7 @@ enum { NH_OP_TENSORS = 3, NH_OP_MAX_DIM = 1 << 28 };
 struct nh_op_request {
     struct nh_config config;
     int group, head_dim; /**< 0 = all columns */
-    bool gradients;
+    bool gradients, force;
     const char *in, *out;
 };
 

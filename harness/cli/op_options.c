@@ -3,6 +3,7 @@
 #include "harness/cli/near.h"
 #include "harness/cli/op.h"
 #include "harness/core/err.h"
+#include "results/file.h"
 
 #include <string.h>
 #include <sys/stat.h>
@@ -25,6 +26,8 @@ static const struct nh_option options[] = {
      .choices = WORDS("after-gain", "before-gain"), .help = "where a norm's result is rounded"},
     {.name = "grad", .kind = &nh_value_switch, AT(gradients), .start = "off", .choices = WORDS("off", "on"),
      .help = "also from tensor dy, the gradient of y, to d_x, d_weight, ..."},
+    {.name = "force", .kind = &nh_value_switch, AT(force), .start = "off", .choices = WORDS("off", "on"),
+     .help = "replace the file --out"},
     {.name = "norm", .kind = &nh_value_choice, AT(config.norm), .start = "rms", .choices = WORDS("rms", "layer"),
      .help = "RMSNorm or LayerNorm"},
     {.name = "eps", .kind = &nh_value_real, AT(config.eps), .start = "1e-5", .max = 1, .help = "added to the mean square"},
@@ -55,7 +58,7 @@ static const struct nh_option options[] = {
 };
 // clang-format on
 
-enum { N_OPTIONS = sizeof options / sizeof *options, N_COMMON = 8 };
+enum { N_OPTIONS = sizeof options / sizeof *options, N_COMMON = 9 };
 _Static_assert(N_OPTIONS <= 32, "given has one bit for each option");
 
 int nh_operation_find(const struct nh_operation **op, const char *name)
@@ -142,7 +145,7 @@ int nh_op_request_read(struct nh_op_request *q, const struct nh_operation *op, i
     struct stat in, out;
     if (!status && stat(q->in, &in) == 0 && stat(q->out, &out) == 0 && in.st_dev == out.st_dev && in.st_ino == out.st_ino)
         status = nh_fail(NH_USAGE, "--in and --out are the same file, %.200s; choose another --out", q->out);
-    return status;
+    return status || q->force ? status : nh_file_absent(q->out);
 }
 
 void nh_op_help(FILE *file)

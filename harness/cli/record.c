@@ -19,11 +19,13 @@
 #include <unistd.h>
 
 struct nh_record {
-    int lock; /**< of the folder: one process at a time writes into it */
+    int lock; /**< a file of the folder, locked: one process at a time writes into it */
     struct nh_writer *tables[NH_TABLE_COUNT]; /**< each from its first row on */
 };
 
 const char *const nh_run_files[] = {"layers.csv", "sites.csv", "spectrum.csv", "steps.csv", "config.csv", NULL};
+
+#define LOCK ".lock"
 
 double nh_headroom_bits(const struct nh_fmt *format, const struct nh_counts *c)
 {
@@ -62,53 +64,57 @@ long long nh_run_file_size(const struct nh_run *run, const char *name)
 
 /* ---- what is there already ---- */
 
-static json_t *load_json(const struct nh_run *run)
+/** The run.json of a run of this program; *j = NULL where there is none. */
+static int load_json(const struct nh_run *run, json_t **j)
 {
-    char *path = nh_run_path(run, "run.json");
-    json_t *j = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
+    *j = NULL;
+    const long long size = nh_run_file_size(run, "run.json");
+    if (size < 0)
+        return size == NH_SIZE_UNKNOWN ? NH_FAILED : NH_OK;
+    char byte, *path = nh_run_path(run, "run.json");
+    size_t n;
+    int status = nh_file_head(path, &byte, 1, &n); /* what cannot be read is told as that */
+    if (!status)
+        *j = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
+    if (!status && !(json_is_string(json_object_get(*j, "run")) && json_is_string(json_object_get(*j, "status"))))
+        status = nh_fail(NH_USAGE, "%s is not the record of a run; choose another --out, or --force to replace it", path);
     free(path);
-    return j;
+    return status;
 }
 
-/** True where no file is missing or shorter than run.json tells; each run has a config.csv. */
+/** True where every file is there with the size that run.json tells; each run has a config.csv. */
 static bool whole(const struct nh_run *run, const json_t *sizes)
 {
     for (int i = 0; nh_run_files[i]; i++) {
         const json_t *size = json_object_get(sizes, nh_run_files[i]);
-        if (size && nh_run_file_size(run, nh_run_files[i]) < json_integer_value(size))
+        if (size && nh_run_file_size(run, nh_run_files[i]) != json_integer_value(size))
             return false;
     }
     return json_object_get(sizes, "config.csv") != NULL;
 }
 
-/** True where a CSV file in the folder is not what a killed run of this configuration may have left there; a part may end
- *  anywhere. */
-static bool foreign(const struct nh_run *run, const char *name, bool part)
+static int not_of_this_run(const char *path)
 {
-    char *path = nh_run_path(run, name), line[64] = "";
-    struct stat st;
-    FILE *f = stat(path, &st) == 0 && S_ISREG(st.st_mode) ? fopen(path, "re") : NULL;
-    bool other = f && !part;
-    free(path);
-    while (f && fgets(line, sizeof line, f) && !strchr(line, '\n')) /* over the header */
-        continue;
-    if (f && fgets(line, sizeof line, f)) {
-        size_t n = strlen(run->id);
-        other = strncmp(line, run->id, part && strlen(line) < n ? strlen(line) : n) != 0;
-    }
-    if (f)
-        fclose(f);
-    return other;
+    return nh_fail(NH_USAGE, "%s is not of this run; choose another --out, or --force to replace it", path);
 }
 
-/** part: of a run that was killed. */
-static int refuse_foreign(const struct nh_run *run, const char *name, bool part)
+/** Refuses a CSV file that this run cannot have written. part: it may end anywhere, as a killed process left it. */
+static int refuse_foreign(const struct nh_run *run, const char *path, bool part)
 {
-    char file[32];
-    snprintf(file, sizeof file, "%s%s", name, part ? ".part" : "");
-    return foreign(run, file, part) ? nh_fail(NH_USAGE, "%s/%s is not of this run; choose another --out, or --force to replace it",
-                                              run->dir, file)
-                                    : NH_OK;
+    char head[1024];
+    size_t n;
+    struct stat st;
+    const int status = nh_file_head(path, head, sizeof head, &n);
+    if (status || (n == 0 && (part || stat(path, &st))))
+        return status;
+    const char *end = memchr(head, '\n', n), *row = end ? end + 1 : head + n;
+    const size_t have = (size_t)(head + n - row), id = strlen(run->id);
+    return (part || have >= id) && memcmp(row, run->id, have < id ? have : id) == 0 ? NH_OK : not_of_this_run(path);
+}
+
+static int refuse_foreign_part(void *run, const char *name)
+{
+    return refuse_foreign(run, name, true);
 }
 
 static int other_run(const struct nh_run *run, const char *id)
@@ -127,8 +133,8 @@ static int find_checkpoint(const struct nh_run *run, enum nh_found *found)
     char *path = nh_run_path(run, NH_CHECKPOINT);
     int status = nh_safetensors_open(&s, path);
     const char *id = status ? NULL : nh_safetensors_meta(s, "run");
-    if (!id)
-        status = nh_fail(NH_FAILED, "%s cannot be read as the checkpoint of a run; choose another --out, or --force to start anew", path);
+    if (!status && !id)
+        status = nh_fail(NH_FAILED, "%s is not the checkpoint of a run; choose another --out, or --force to start anew", path);
     else if (!status && strcmp(id, run->id) != 0)
         status = other_run(run, id);
     if (!status)
@@ -138,19 +144,37 @@ static int find_checkpoint(const struct nh_run *run, enum nh_found *found)
     return status;
 }
 
-int nh_record_find(const struct nh_run *run, enum nh_found *found)
+/** Refuses tables that this run cannot have written: parts of a table, or tables under their names. */
+static int refuse_tables(struct nh_run *run, bool parts)
 {
-    json_t *j = load_json(run);
+    int status = NH_OK;
+    for (int i = 0; nh_run_files[i] && !status; i++) {
+        char *path = nh_run_path(run, nh_run_files[i]);
+        status = parts ? nh_part_each(path, refuse_foreign_part, run) : refuse_foreign(run, path, false);
+        free(path);
+    }
+    return status;
+}
+
+int nh_record_find(struct nh_run *run, enum nh_found *found)
+{
+    struct stat st;
+    *found = NH_FOUND_NOTHING;
+    if (stat(run->dir, &st) && errno == ENOENT)
+        return NH_OK;
+    json_t *j;
+    int status = load_json(run, &j);
     const char *id = json_string_value(json_object_get(j, "run")), *how = json_string_value(json_object_get(j, "status"));
-    bool interrupted = how && strcmp(how, nh_run_status_names[NH_RUN_INTERRUPTED]) == 0;
-    int status = id && strcmp(id, run->id) != 0 ? other_run(run, id) : NH_OK;
-    *found = id && !status && !interrupted && whole(run, json_object_get(j, "files")) ? NH_FOUND_FINISHED : NH_FOUND_NOTHING;
-    for (int i = 0; nh_run_files[i] && !status && !id; i++)
-        status = refuse_foreign(run, nh_run_files[i], false);
+    if (!status && id && strcmp(id, run->id) != 0)
+        status = other_run(run, id);
+    if (!status && id && strcmp(how, nh_run_status_names[NH_RUN_INTERRUPTED]) != 0 && whole(run, json_object_get(j, "files")))
+        *found = NH_FOUND_FINISHED;
+    if (!status && !id)
+        status = refuse_tables(run, false);
     if (!status && *found == NH_FOUND_NOTHING)
         status = find_checkpoint(run, found);
-    for (int i = 0; nh_run_files[i] && !status && !id && *found == NH_FOUND_NOTHING; i++)
-        status = refuse_foreign(run, nh_run_files[i], true);
+    if (!status && !id && *found == NH_FOUND_NOTHING)
+        status = refuse_tables(run, true);
     json_decref(j);
     return status;
 }
@@ -165,16 +189,21 @@ static int take_away(const struct nh_run *run, const char *name)
     return failed ? nh_fail(NH_FAILED, "cannot replace %s/%s: %s; choose another --out", run->dir, name, strerror(failed)) : NH_OK;
 }
 
+/** Removes what a killed process has left of a file of the folder. */
+static void tidy(const struct nh_run *run, const char *name)
+{
+    char *path = nh_run_path(run, name);
+    nh_part_tidy(path);
+    free(path);
+}
+
 /** Takes the files of an older run away, all but run.json. */
 static int clear(const struct nh_run *run)
 {
     int status = take_away(run, NH_CHECKPOINT);
     for (int i = 0; nh_run_files[i] && !status; i++) {
-        char part[32];
-        snprintf(part, sizeof part, "%s.part", nh_run_files[i]);
         status = take_away(run, nh_run_files[i]);
-        if (!status)
-            status = take_away(run, part);
+        tidy(run, nh_run_files[i]);
     }
     return status;
 }
@@ -194,29 +223,47 @@ static void set_keys(const struct nh_run *run, struct nh_writer *w, int step)
     nh_writer_keys(w, &keys);
 }
 
-/** Whether all tables of a checkpoint are there as they were. */
-static int check_tables(const struct nh_run *run, const struct nh_extent extents[NH_TABLE_COUNT])
-{
-    int status = NH_OK;
-    for (int t = 0; t < NH_TABLE_COUNT && !status; t++) {
-        uint64_t digest = extents[t].digest;
-        if (extents[t].bytes)
-            status = nh_writer_check(run->dir, (enum nh_table)t, extents[t].bytes, &digest);
-        if (!status && digest != extents[t].digest)
-            status = nh_fail(NH_FAILED, "cannot go on with %s/%s.csv: before byte %lld it is not what was written; --force starts anew",
-                             run->dir, nh_tables[t].name, extents[t].bytes);
-    }
-    return status;
-}
-
-/** The tables of a checkpoint, cut to where they were. */
+/** Copies of the tables of a checkpoint, cut to where they were. */
 static int reopen(struct nh_run *run, const struct nh_extent extents[NH_TABLE_COUNT])
 {
     int status = NH_OK;
     for (int t = 0; t < NH_TABLE_COUNT && !status; t++)
         if (extents[t].bytes)
-            status = nh_writer_resume(&run->record->tables[t], run->dir, (enum nh_table)t, extents[t].bytes);
+            status = nh_writer_resume(&run->record->tables[t], run->dir, (enum nh_table)t, &extents[t]);
     return status;
+}
+
+/** Locks a file of the folder, which is open for writing, as a folder or one open for reading has no lock that reaches over NFS. */
+static int take_lock(const struct nh_run *run, int *lock, bool patient)
+{
+    char *path = nh_run_path(run, LOCK);
+    int status = NH_OK;
+    for (bool same = false; !same && !status;) {
+        struct stat own, named;
+        *lock = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
+        if (*lock < 0 || fstat(*lock, &own))
+            status = nh_file_failed("write", path, errno);
+        else if (!S_ISREG(own.st_mode))
+            status = nh_fail(NH_FAILED, "%s is no regular file; remove it or choose another --out", path);
+        else if (flock(*lock, patient ? LOCK_EX : LOCK_EX | LOCK_NB))
+            status = errno == EWOULDBLOCK
+                         ? nh_fail(NH_FAILED, "another process is at work in %s; wait for it or choose another --out", run->dir)
+                         : nh_file_failed("lock", path, errno);
+        else if (stat(path, &named) == 0)
+            same = own.st_dev == named.st_dev && own.st_ino == named.st_ino;
+        else if (errno != ENOENT)
+            status = nh_file_failed("lock", path, errno);
+        if (*lock >= 0 && !same)
+            close(*lock), *lock = -1; /* whoever had it has removed it */
+    }
+    free(path);
+    return status;
+}
+
+static int any_part(void *arg, const char *name)
+{
+    (void)arg, (void)name;
+    return 1;
 }
 
 int nh_record_open(struct nh_run *run, const struct nh_extent extents[NH_TABLE_COUNT], bool *finished)
@@ -228,26 +275,22 @@ int nh_record_open(struct nh_run *run, const struct nh_extent extents[NH_TABLE_C
     run->record = calloc(1, sizeof *run->record);
     if (!run->record)
         return nh_fail(NH_FAILED, "out of memory");
-    run->record->lock = open(run->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    /* who has only looked waits for the other one to write the same; one of them that trains would be waited for for hours */
-    bool patient = !trains && nh_run_file_size(run, "steps.csv.part") < 0;
-    if (run->record->lock < 0 || flock(run->record->lock, patient ? LOCK_EX : LOCK_EX | LOCK_NB)) {
-        if (errno == EWOULDBLOCK)
-            return nh_fail(NH_FAILED, "another process is at work in %s; wait for it or choose another --out", run->dir);
-        return nh_fail(NH_FAILED, "%s: %s; choose another --out", run->dir, strerror(errno));
-    }
+    /* who has only looked waits for the other one to write the same; one that trains would be waited for for hours */
+    char *steps = nh_run_path(run, "steps.csv");
+    bool patient = !trains && nh_part_each(steps, any_part, NULL) == NH_OK;
+    free(steps);
+    status = take_lock(run, &run->record->lock, patient);
     enum nh_found found = NH_FOUND_NOTHING;
-    if (!run->options.config.force) /* another run may have come before, while this one was computing */
+    if (!status && !run->options.config.force) /* another run may have come before, while this one was computing */
         status = nh_record_find(run, &found);
     *finished = found == NH_FOUND_FINISHED;
     if (status || *finished)
         return status;
-    status = extents ? check_tables(run, extents) : NH_OK; /* before anything is changed */
+    tidy(run, NH_CHECKPOINT);
+    status = extents ? reopen(run, extents) : NH_OK; /* before anything is changed */
     if (!status)
         status = take_away(run, "run.json"); /* first: what is left never looks finished */
-    if (!status)
-        status = extents ? reopen(run, extents) : clear(run);
-    return status;
+    return status || extents ? status : clear(run);
 }
 
 /** The writer of a table, started where this is its first row; keys set. */
@@ -261,18 +304,25 @@ static int table(struct nh_run *run, enum nh_table t, int step, struct nh_writer
     return status;
 }
 
+void nh_record_keep(struct nh_run *run)
+{
+    for (int t = 0; t < NH_TABLE_COUNT; t++)
+        if (run->record->tables[t])
+            nh_writer_keep(run->record->tables[t]);
+}
+
 void nh_record_close(struct nh_run *run)
 {
     if (!run->record)
         return;
-    bool keep = nh_run_file_size(run, NH_CHECKPOINT) != NH_SIZE_MISSING;
-    for (int t = 0; t < NH_TABLE_COUNT; t++) {
-        if (keep && run->record->tables[t])
-            nh_writer_keep(run->record->tables[t]);
+    for (int t = 0; t < NH_TABLE_COUNT; t++)
         nh_writer_destroy(run->record->tables[t]);
-    }
-    if (run->record->lock >= 0)
+    if (run->record->lock >= 0) {
+        char *path = nh_run_path(run, LOCK);
+        unlink(path);
+        free(path);
         close(run->record->lock);
+    }
     free(run->record);
     run->record = NULL;
 }
@@ -412,7 +462,7 @@ int nh_record_sync(struct nh_run *run, struct nh_extent extents[NH_TABLE_COUNT])
         struct nh_writer *w = run->record->tables[t];
         extents[t] = (struct nh_extent){0};
         if (w)
-            status = nh_writer_sync(w, &extents[t].bytes), extents[t].digest = nh_writer_digest(w);
+            status = nh_writer_sync(w, &extents[t]);
     }
     return status;
 }
@@ -441,20 +491,22 @@ int nh_record_config(struct nh_run *run)
         status = write_option(&row, NH_SAMPLE_ROW, run->sample);
     if (!status)
         status = nh_writer_commit(row.writer);
+    if (!status)
+        status = nh_writer_verify(row.writer);
     nh_writer_destroy(row.writer);
     return status;
 }
 
 int nh_record_finish(struct nh_run *run)
 {
+    struct nh_writer **tables = run->record->tables;
     int status = nh_record_config(run);
-    for (int t = 0; t < NH_TABLE_COUNT && !status; t++) {
-        struct nh_writer **w = &run->record->tables[t];
-        if (*w)
-            status = nh_writer_commit(*w);
-        if (!status)
-            nh_writer_destroy(*w), *w = NULL;
-    }
+    for (int t = 0; t < NH_TABLE_COUNT && !status; t++)
+        if (tables[t])
+            status = nh_writer_commit(tables[t]);
+    for (int t = 0; t < NH_TABLE_COUNT && !status; t++) /* where no lock reaches another process, it may have put its own there */
+        if (tables[t])
+            status = nh_writer_verify(tables[t]);
     if (!status)
         status = nh_run_json(run);
     /* what an interruption left is of no more use, unless checkpoints were asked for */

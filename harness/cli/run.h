@@ -9,6 +9,7 @@
 #include "harness/core/train.h"
 #include "harness/data/data.h"
 #include "probes/probe.h"
+#include "results/file.h"
 
 /** Changes with every change that moves a number of the results: part of the name of a run. */
 #define NH_NUMERICS_VERSION 4
@@ -87,15 +88,9 @@ int nh_run_train(struct nh_run *run);
 enum nh_found { NH_FOUND_NOTHING, NH_FOUND_FINISHED, NH_FOUND_BROKEN_OFF };
 
 /** NH_USAGE where the folder holds another run; NH_FOUND_BROKEN_OFF where there is a checkpoint of this one. */
-int nh_record_find(const struct nh_run *run, enum nh_found *found);
+int nh_record_find(struct nh_run *run, enum nh_found *found);
 
-/** How far the table of a checkpoint goes, 0 = there is none, and the digest of that much. */
-struct nh_extent {
-    long long bytes;
-    uint64_t digest;
-};
-
-/** Makes the folder, takes its lock, and clears it, or where the run is resumed goes on with its tables, cut to `extents`.
+/** Makes the folder, takes its lock, and clears it, or where the run is resumed goes on with copies of its tables, cut to `extents`.
  *  finished: another process was faster. Free with nh_record_close. */
 int nh_record_open(struct nh_run *run, const struct nh_extent extents[NH_TABLE_COUNT], bool *finished);
 
@@ -105,8 +100,11 @@ int nh_record_measured(struct nh_run *run, int step);
 /** Writes the row of a step of training, and lets it be seen in the file. */
 int nh_record_step(struct nh_run *run, const struct nh_train_step *step);
 
-/** Makes all rows so far safe on the disk and tells the lengths of the tables, 0 = none. */
+/** Makes all rows so far safe on the disk and tells how far the tables go. */
 int nh_record_sync(struct nh_run *run, struct nh_extent extents[NH_TABLE_COUNT]);
+
+/** A checkpoint tells of the tables as they were synced: they stay whatever happens. */
+void nh_record_keep(struct nh_run *run);
 
 /** The row of config.csv behind the options: which sample the run is of. */
 #define NH_SAMPLE_ROW "sample"
@@ -117,7 +115,7 @@ int nh_record_config(struct nh_run *run);
 /** Gives the tables their names; run.json comes last. */
 int nh_record_finish(struct nh_run *run);
 
-/** Leaves the tables as they are where a checkpoint may need them, else takes what is not finished away. NULL is allowed. */
+/** Removes what is not finished, except the tables that a checkpoint tells of, and gives the lock back. */
 void nh_record_close(struct nh_run *run);
 
 /** Path of a file in the run's folder, to be freed. */

@@ -538,7 +538,7 @@ static char *header_text(const struct nh_tensor_out *tensors, size_t n, const st
     return text;
 }
 
-int nh_safetensors_prepare(struct nh_part **out, const char *path, const struct nh_tensor_out *tensors, size_t n,
+int nh_safetensors_prepare(struct nh_part **out, const char *path, bool replace, const struct nh_tensor_out *tensors, size_t n,
                            const struct nh_meta_out *meta, size_t n_meta)
 {
     char *text = header_text(tensors, n, meta, n_meta);
@@ -550,8 +550,7 @@ int nh_safetensors_prepare(struct nh_part **out, const char *path, const struct 
     const size_t length = strlen(text), padded = (length + 7) / 8 * 8;
     const uint64_t prefix = padded;
     struct nh_part *p = NULL;
-    long long size;
-    int status = nh_part_create(&p, path);
+    int status = nh_part_create(&p, path, replace);
     if (!status)
         status = nh_part_write(p, &prefix, sizeof prefix);
     if (!status)
@@ -563,7 +562,7 @@ int nh_safetensors_prepare(struct nh_part **out, const char *path, const struct 
         status = nh_part_write(p, tensors[i].numbers, bytes_out(&tensors[i]));
     }
     if (!status)
-        status = nh_part_sync(p, &size);
+        status = nh_part_sync(p, NULL);
     if (status)
         nh_part_destroy(p);
     else
@@ -572,11 +571,11 @@ int nh_safetensors_prepare(struct nh_part **out, const char *path, const struct 
     return status;
 }
 
-int nh_safetensors_write(const char *path, const struct nh_tensor_out *tensors, size_t n,
+int nh_safetensors_write(const char *path, bool replace, const struct nh_tensor_out *tensors, size_t n,
                          const struct nh_meta_out *meta, size_t n_meta)
 {
     struct nh_part *p;
-    int status = nh_safetensors_prepare(&p, path, tensors, n, meta, n_meta);
+    int status = nh_safetensors_prepare(&p, path, replace, tensors, n, meta, n_meta);
     if (!status)
         status = nh_part_commit(p);
     nh_part_destroy(p);

@@ -102,15 +102,16 @@ struct nh_meta_out {
 };
 
 /** Writes a file that appears whole or not at all: tensors and metadata in the order given, numbers bit by bit from
- * where they are. Names must differ, and texts be UTF-8. The header is padded with blanks to a multiple of 8 bytes. */
-int nh_safetensors_write(const char *path, const struct nh_tensor_out *tensors, size_t n,
+ * where they are. Names must differ, and texts be UTF-8. The header is padded with blanks to a multiple of 8 bytes. replace: it takes the place of
+ * a regular file at path; else NH_USAGE where there is one. */
+int nh_safetensors_write(const char *path, bool replace, const struct nh_tensor_out *tensors, size_t n,
                          const struct nh_meta_out *meta, size_t n_meta);
 
 struct nh_part;
 
 /** The same up to the commit, which is left to the caller: *out is a part of `path` with all bytes in it, synced to the disk, to be
  *  committed or destroyed; NULL after a failure. */
-int nh_safetensors_prepare(struct nh_part **out, const char *path, const struct nh_tensor_out *tensors, size_t n,
+int nh_safetensors_prepare(struct nh_part **out, const char *path, bool replace, const struct nh_tensor_out *tensors, size_t n,
                            const struct nh_meta_out *meta, size_t n_meta);
 
 #endif

@@ -93,7 +93,7 @@ static void make(const char *dir)
     TENSOR(WIDTH, 0, ones, "model.norm.weight");
     TENSOR(VOCAB, WIDTH, table, "lm_head.weight");
     snprintf(path, sizeof path, "%s/model.safetensors", dir);
-    if (nh_safetensors_write(path, tensors, (size_t)n, NULL, 0))
+    if (nh_safetensors_write(path, true, tensors, (size_t)n, NULL, 0))
         fail(path);
     snprintf(config, sizeof config,
              "{\"model_type\": \"llama\", \"hidden_size\": %d, \"intermediate_size\": %d, \"num_hidden_layers\": %d, "

@@ -16,9 +16,14 @@ files=(checkpoint.safetensors config.csv layers.csv sites.csv steps.csv)
 # shellcheck source=tests/tap.sh
 . "$here/../tap.sh"
 
-# same FOLDER FOLDER: the same files with the same bytes, but for what run.json tells of time and machine.
+# part FOLDER TABLE: the file in which the table of a run under way grows; it has eight hex digits of its own in its name.
+part() {
+    compgen -G "$1/$2.csv.????????.part" || return
+}
+
+# same FOLDER FOLDER: the same files with the same bytes, but for what run.json tells of time and machine, and the lock that a kill leaves.
 same() {
-    diff -rq --exclude=run.json "$1" "$2" && diff <(timeless "$1") <(timeless "$2")
+    diff -rq --exclude=run.json --exclude=.lock "$1" "$2" && diff <(timeless "$1") <(timeless "$2")
 }
 
 timeless() {
@@ -46,7 +51,7 @@ preloaded() {
 
 # broken FOLDER ARGS...: the main run, dead at a random change of its files behind its first checkpoint.
 broken() {
-    until [ -s "$1/checkpoint.safetensors" ] && [ -e "$1/layers.csv.part" ]; do
+    until [ -s "$1/checkpoint.safetensors" ] && part "$1" layers >/dev/null; do
         rm -rf "$1"
         NH_CRASH_AT=$((40 + RANDOM % 100)) preloaded "${main[@]}" --out "$@" || [ $? -eq 137 ] || say "$(cat err)" || return
     done
@@ -157,7 +162,7 @@ impatience() {
     rm -rf stopped
     {
         "$program" "${long[@]/1500/10000000}" --out stopped >out 2>err &
-        until [ -s stopped/steps.csv.part ]; do kill -0 $! && sleep 0.01 || return; done
+        until part stopped steps >/dev/null && [ -s "$(part stopped steps)" ]; do kill -0 $! && sleep 0.01 || return; done
         kill -INT $!
         kill -INT $! || true # it may be dead already
         wait $! || status=$?
@@ -222,10 +227,11 @@ check 'the checkpoint of another run' foreign
 # What a run without a checkpoint has left when it was killed: its own is written anew, that of others is not.
 foreign_part() {
     rm -rf broken broken_off
-    broken broken_off && mkdir broken && cp broken_off/steps.csv.part broken/ || return
-    unchanged refused 2 'broken/steps.csv.part is not of this run' "${main[@]}" --seed 1 --out broken || return
-    unchanged refused 2 'broken/steps.csv.part is not of this run' "${small[@]}" --out broken || return
-    head -c $(($(head -n 1 broken_off/steps.csv.part | wc -c) + 3)) broken_off/steps.csv.part >broken/steps.csv.part
+    local steps
+    broken broken_off && mkdir broken && steps=$(part broken_off steps) && cp "$steps" broken/ || return
+    unchanged refused 2 "broken/${steps##*/} is not of this run" "${main[@]}" --seed 1 --out broken || return
+    unchanged refused 2 "broken/${steps##*/} is not of this run" "${small[@]}" --out broken || return
+    head -c $(($(head -n 1 "$steps" | wc -c) + 3)) "$steps" >"broken/${steps##*/}"
     run 0 "${main[@]}" --out broken && same broken straight
 }
 check 'half a table of another run' foreign_part
@@ -296,20 +302,20 @@ END
 check 'a file that is no checkpoint' no_checkpoint
 
 spoilt_tables() {
-    local table
+    local table was is
     broken broken_off || return
     for table in steps layers sites; do
         rm -rf broken
-        cp -r broken_off broken && rm "broken/$table.csv.part" || return
+        cp -r broken_off broken && was=$(part broken_off "$table") && is=$(part broken "$table") && rm "$is" || return
         unchanged refused 1 "$table.csv" "${main[@]}" --out broken --resume || return
-        echo 'run,label' >"broken/$table.csv.part"
+        echo 'run,label' >"$is"
         unchanged refused 1 "$table.csv" "${main[@]}" --out broken --resume || return
-        head -c 2000 "broken_off/$table.csv.part" | tr '\n' ' ' >"broken/$table.csv.part"
+        head -c 2000 "$was" | tr '\n' ' ' >"$is"
         unchanged refused 1 "$table.csv" "${main[@]}" --out broken --resume || return
-        sed '2s/,fp/,fq/' "broken_off/$table.csv.part" >"broken/$table.csv.part"
-        cmp -s "broken_off/$table.csv.part" "broken/$table.csv.part" && return 1
+        sed '2s/,fp/,fq/' "$was" >"$is"
+        cmp -s "$was" "$is" && return 1
         unchanged refused 1 "$table.csv" "${main[@]}" --out broken --resume || return
-        cp "broken_off/$table.csv.part" broken/ && run 0 "${main[@]}" --out broken --resume && same broken straight || return
+        cp "$was" broken/ && run 0 "${main[@]}" --out broken --resume && same broken straight || return
     done
 }
 check 'tables that are not those of the checkpoint' spoilt_tables

@@ -94,9 +94,9 @@ START_TEST(no_csv_appears_before_the_commit)
     nh_writer_text(w, NH_CONFIG_OPTION, " no 'quotes' #");
     ok(nh_writer_row(w));
     ck_assert(!exists("config.csv"));
-    ck_assert(exists("config.csv.part"));
+    ck_assert(exists(part_of("config.csv")));
     ok(nh_writer_commit(w));
-    ck_assert(!exists("config.csv.part"));
+    ck_assert_str_eq(part_of("config.csv"), "");
     nh_writer_destroy(w);
     content_is("config.csv", "run,option,value\nr, no 'quotes' #,\n");
 }
@@ -110,7 +110,7 @@ START_TEST(discard_leaves_nothing)
     ok(nh_writer_row(w));
     nh_writer_destroy(w);
     ck_assert(!exists("layers.csv"));
-    ck_assert(!exists("layers.csv.part"));
+    ck_assert_str_eq(part_of("layers.csv"), "");
     nh_writer_destroy(NULL);
 }
 END_TEST
@@ -191,22 +191,23 @@ END_TEST
 START_TEST(full_disk_is_a_sentence_and_leaves_nothing)
 {
     struct nh_writer *w;
-    ck_assert_int_eq(symlink("/dev/full", in_folder("layers.csv.part")), 0);
     ok(nh_writer_create(&w, folder, NH_TABLE_LAYERS));
     nh_writer_keys(w, &keys);
+    limit_files(5000);
     int status = NH_OK;
     for (int i = 0; i < 10000 && status == NH_OK; i++)
         status = nh_writer_row(w);
-    fails(status, "layers.csv.part: No space left on device; free some space");
-    fails(nh_writer_row(w), "No space left");
-    fails(nh_writer_commit(w), "No space left");
+    fails(status, "layers.csv: File too large; raise the limit");
+    fails(nh_writer_row(w), "File too large");
+    fails(nh_writer_commit(w), "File too large");
     nh_writer_destroy(w);
     ck_assert(!exists("layers.csv"));
-    ck_assert(!exists("layers.csv.part"));
+    ck_assert_str_eq(part_of("layers.csv"), "");
 
-    ck_assert_int_eq(symlink("/dev/full", in_folder("config.csv.part")), 0);
+    limit_files(5);
     ok(nh_writer_create(&w, folder, NH_TABLE_CONFIG)); /* all is in the buffer until the commit */
-    fails(nh_writer_commit(w), "No space left");
+    fails(nh_writer_commit(w), "File too large");
+    limit_files(RLIM_INFINITY);
     nh_writer_destroy(w);
     ck_assert(!exists("config.csv"));
 }
@@ -216,10 +217,10 @@ START_TEST(folder_that_cannot_be_used_is_a_sentence)
 {
     struct nh_writer *w;
     fails(nh_writer_create(&w, in_folder("none"), NH_TABLE_SITES),
-          "none/sites.csv.part: No such file or directory; make");
+          "none/sites.csv: No such file or directory; make");
     ck_assert_ptr_null(w);
     ok(nh_file_write(in_folder("file"), "x", 1));
-    fails(nh_writer_create(&w, in_folder("file"), NH_TABLE_SITES), "file/sites.csv.part: Not a directory");
+    fails(nh_writer_create(&w, in_folder("file"), NH_TABLE_SITES), "file/sites.csv: Not a directory");
 
     ck_assert_int_eq(chmod(folder, 0555), 0);
     const bool root = geteuid() == 0; /* who may write everywhere */
@@ -231,7 +232,7 @@ START_TEST(folder_that_cannot_be_used_is_a_sentence)
         ck_assert_int_eq(seteuid(0), 0);
     chmod(folder, 0777);
     ck_assert_int_eq(made, NH_FAILED);
-    fails(created, "sites.csv.part: Permission denied; choose a folder that you may write to");
+    fails(created, "sites.csv: Permission denied; choose a folder that you may write to");
 }
 END_TEST
 
@@ -254,21 +255,22 @@ static void put(const char *name, const char *text)
 START_TEST(rows_are_seen_after_a_flush)
 {
     struct nh_writer *w;
-    long long bytes;
+    struct nh_extent extent;
     ok(nh_writer_create(&w, folder, NH_TABLE_CONFIG));
-    content_is("config.csv.part", "");
+    content_is(part_of("config.csv"), "");
     ok(nh_writer_flush(w));
-    content_is("config.csv.part", HEADER);
+    content_is(part_of("config.csv"), HEADER);
     config_row(w, "a");
     ok(nh_writer_flush(w));
-    content_is("config.csv.part", HEADER "r,a,\n");
+    content_is(part_of("config.csv"), HEADER "r,a,\n");
     config_row(w, "b");
-    ok(nh_writer_sync(w, &bytes));
-    ck_assert_int_eq(bytes, (long long)strlen(HEADER "r,a,\nr,b,\n"));
-    content_is("config.csv.part", HEADER "r,a,\nr,b,\n");
-    ok(nh_writer_sync(w, &bytes));
-    ck_assert_int_eq(bytes, (long long)strlen(HEADER "r,a,\nr,b,\n"));
+    ok(nh_writer_sync(w, &extent));
+    ck_assert_int_eq(extent.bytes, (long long)strlen(HEADER "r,a,\nr,b,\n"));
+    content_is(part_of("config.csv"), HEADER "r,a,\nr,b,\n");
+    ok(nh_writer_sync(w, &extent));
+    ck_assert_int_eq(extent.bytes, (long long)strlen(HEADER "r,a,\nr,b,\n"));
     ok(nh_writer_commit(w));
+    ok(nh_writer_verify(w));
     nh_writer_destroy(w);
     content_is("config.csv", HEADER "r,a,\nr,b,\n");
 }
@@ -283,99 +285,153 @@ START_TEST(kept_file_stays_as_it_was_flushed)
     nh_writer_keep(w);
     config_row(w, "b");
     nh_writer_destroy(w);
-    content_is("config.csv.part", HEADER "r,a,\n");
+    content_is(part_of("config.csv"), HEADER "r,a,\n");
     ck_assert(!exists("config.csv"));
-    ok(nh_writer_create(&w, folder, NH_TABLE_CONFIG)); /* anew: the old one is gone */
+    ok(nh_writer_create(&w, folder, NH_TABLE_CONFIG));
+    ok(nh_writer_commit(w)); /* anew: the old one is gone */
     nh_writer_destroy(w);
-    ck_assert(!exists("config.csv.part"));
+    ck_assert_str_eq(part_of("config.csv"), "");
 }
 END_TEST
+
+#define LEFT "config.csv.0123abcd.part"
+
+/* The first bytes of a text. */
+static struct nh_extent begins(const char *text, long long bytes)
+{
+    struct nh_extent e = {.bytes = bytes, .digest = NH_DIGEST_START};
+    if (bytes > 0)
+        e.digest = nh_digest(e.digest, text, strnlen(text, (size_t)bytes));
+    return e;
+}
 
 /* Goes on behind HEADER and the row a, adds the row c. */
 static void resumes(void)
 {
     struct nh_writer *w;
-    long long bytes;
-    ok(nh_writer_resume(&w, folder, NH_TABLE_CONFIG, (long long)strlen(HEADER "r,a,\n")));
-    content_is("config.csv.part", HEADER "r,a,\n");
+    struct nh_extent extent = begins(HEADER "r,a,\n", (long long)strlen(HEADER "r,a,\n"));
+    ok(nh_writer_resume(&w, folder, NH_TABLE_CONFIG, &extent));
+    ok(nh_writer_flush(w));
     config_row(w, "c");
-    ok(nh_writer_sync(w, &bytes));
-    ck_assert_int_eq(bytes, (long long)strlen(HEADER "r,a,\nr,c,\n"));
+    ok(nh_writer_sync(w, &extent));
+    ck_assert_int_eq(extent.bytes, (long long)strlen(HEADER "r,a,\nr,c,\n"));
     ok(nh_writer_commit(w));
+    ok(nh_writer_verify(w));
     nh_writer_destroy(w);
     content_is("config.csv", HEADER "r,a,\nr,c,\n");
-    ck_assert(!exists("config.csv.part"));
+    ck_assert_str_eq(part_of("config.csv"), "");
 }
 
 START_TEST(resumed_file_is_cut_and_gone_on_with)
 {
-    put("config.csv.part", HEADER "r,a,\n");
+    put(LEFT, HEADER "r,a,\n");
     resumes();
-    put("config.csv.part", HEADER "r,a,\nr,b,\nr,d");
+    put(LEFT, HEADER "r,a,\nr,b,\nr,d");
     resumes();
     put("config.csv", HEADER "r,a,\nr,b,\n"); /* was ready before its run was */
     resumes();
     put("config.csv", "of an older run\n");
-    put("config.csv.part", HEADER "r,a,\nr,\"b\n");
+    put(LEFT, HEADER "r,a,\nr,\"b\n");
     resumes();
+}
+END_TEST
 
-    struct nh_writer *w;
-    ok(nh_writer_resume(&w, folder, NH_TABLE_CONFIG, (long long)strlen(HEADER)));
-    nh_writer_destroy(w);
-    content_is("config.csv.part", HEADER);
-    ck_assert(!exists("config.csv"));
+/* Of several that killed processes have left it is the one that the checkpoint tells of. */
+START_TEST(resumed_file_is_found_among_others)
+{
+    put("config.csv", "of an older run\n");
+    put(LEFT, HEADER "r,x,\nr,y,\n");
+    ok(nh_file_write(in_folder("kept"), HEADER "r,a,\nr,z", strlen(HEADER "r,a,\nr,z")));
+    ck_assert_int_eq(rename(in_folder("kept"), in_folder("config.csv.00000000.part")), 0);
+    ok(nh_file_write(in_folder("kept"), HEADER, strlen(HEADER)));
+    ck_assert_int_eq(rename(in_folder("kept"), in_folder("config.csv.ffffffff.part")), 0);
+    resumes();
+}
+END_TEST
+
+/* Whoever goes on writes a file of his own: another one that goes on with the same, or has never stopped, does not meet him there. */
+START_TEST(resumed_file_is_a_copy)
+{
+    struct nh_writer *one, *other;
+    put(LEFT, HEADER "r,a,\nr,b,\n");
+    const struct nh_extent extent = begins(HEADER, (long long)strlen(HEADER));
+    ok(nh_writer_resume(&one, folder, NH_TABLE_CONFIG, &extent));
+    ok(nh_writer_resume(&other, folder, NH_TABLE_CONFIG, &extent));
+    config_row(one, "one");
+    config_row(other, "other");
+    ok(nh_writer_flush(one));
+    ok(nh_writer_commit(other));
+    content_is("config.csv", HEADER "r,other,\n");
+    config_row(one, "more");
+    ok(nh_writer_commit(one));
+    content_is("config.csv", HEADER "r,one,\nr,more,\n");
+    ok(nh_writer_verify(one));
+    fails(nh_writer_verify(other), "config.csv is not what was written, as another process writes");
+    nh_writer_destroy(one);
+    nh_writer_destroy(other);
+    content_is("config.csv", HEADER "r,one,\nr,more,\n");
 }
 END_TEST
 
 static void refuses(const char *part, long long bytes, const char *words)
 {
     struct nh_writer *w;
-    put("config.csv.part", part);
-    fails(nh_writer_resume(&w, folder, NH_TABLE_CONFIG, bytes), words);
+    const struct nh_extent extent = begins(part, bytes);
+    put(LEFT, part);
+    fails(nh_writer_resume(&w, folder, NH_TABLE_CONFIG, &extent), words);
     ck_assert_ptr_null(w);
-    ck_assert_ptr_nonnull(strstr(nh_error(), "/config.csv.part"));
-    content_is("config.csv.part", part);
+    ck_assert_ptr_nonnull(strstr(nh_error(), "/" LEFT));
+    content_is(part_of("config.csv"), part); /* and no copy is left */
 }
 
 START_TEST(file_that_cannot_be_resumed_is_a_sentence)
 {
     struct nh_writer *w;
     const long long header = (long long)strlen(HEADER);
-    refuses(HEADER "r,a,\n", header + 6, "behind byte 23: it has only 22; --force starts anew");
-    refuses("", header, "behind byte 17: it has only 0");
-    refuses(HEADER "r,a,\n", header + 3, "behind byte 20: no line ends there");
-    refuses(HEADER "r,a,\n", 3, "behind byte 3: it does not begin with the header");
-    refuses(HEADER, -1, "behind byte -1");
+    struct nh_extent extent = begins(HEADER, header);
+    refuses(HEADER "r,a,\n", header + 6, "at byte 23: it has only 22; --force starts anew");
+    refuses("", header, "at byte 17: it has only 0");
+    refuses(HEADER "r,a,\n", header + 3, "at byte 20: no line ends there");
+    refuses(HEADER "r,a,\n", 3, "it does not begin with the header");
+    refuses(HEADER, -1, "at byte -1");
     refuses("run,option,value,more\nr,a,,\n", header + 5, "does not begin with the header line of this program");
     refuses("run,option\nr,\"value\n\"\n", header, "does not begin with the header");
-    unlink(in_folder("config.csv.part"));
+    put(LEFT, HEADER "r,b,\n");
+    extent = begins(HEADER "r,a,\n", header + 5);
+    fails(nh_writer_resume(&w, folder, NH_TABLE_CONFIG, &extent), "its first 22 bytes are not those that were written");
+    unlink(in_folder(LEFT));
 
-    fails(nh_writer_resume(&w, folder, NH_TABLE_CONFIG, header), "config.csv.part: it is missing, and");
-    fails(nh_writer_resume(&w, in_folder("none"), NH_TABLE_CONFIG, header), "none/config.csv too; --force starts anew");
-    ck_assert(!exists("config.csv.part"));
+    extent = begins(HEADER, header);
+    fails(nh_writer_resume(&w, folder, NH_TABLE_CONFIG, &extent), "config.csv: it is missing; --force starts anew");
+    fails(nh_writer_resume(&w, in_folder("none"), NH_TABLE_CONFIG, &extent), "none/: No such file");
     put("config.csv", "x\n");
-    fails(nh_writer_resume(&w, folder, NH_TABLE_CONFIG, header), "/config.csv behind byte 17: it has only 2");
+    fails(nh_writer_resume(&w, folder, NH_TABLE_CONFIG, &extent), "/config.csv at byte 17: it has only 2");
     content_is("config.csv", "x\n");
-    ck_assert(!exists("config.csv.part"));
-    ck_assert_int_eq(mkdir(in_folder("config.csv.part"), 0777), 0);
-    fails(nh_writer_resume(&w, folder, NH_TABLE_CONFIG, header), "config.csv.part: Is a directory");
-    ck_assert(exists("config.csv.part"));
+    ck_assert_str_eq(part_of("config.csv"), "");
+    unlink(in_folder("config.csv"));
+    ck_assert_int_eq(mkdir(in_folder(LEFT), 0777), 0);
+    fails(nh_writer_resume(&w, folder, NH_TABLE_CONFIG, &extent), LEFT ": it is no regular file");
+    ck_assert_int_eq(rmdir(in_folder(LEFT)), 0);
+    ck_assert_int_eq(mkfifo(in_folder(LEFT), 0666), 0);
+    fails(nh_writer_resume(&w, folder, NH_TABLE_CONFIG, &extent), LEFT ": it is no regular file");
+    ck_assert_int_eq(unlink(in_folder(LEFT)), 0);
+    ck_assert_int_eq(symlink("config.csv", in_folder(LEFT)), 0);
+    fails(nh_writer_resume(&w, folder, NH_TABLE_CONFIG, &extent), LEFT ": Too many levels of symbolic links");
+    ck_assert(exists(LEFT));
     ck_assert_int_eq(mkdir(in_folder("sites.csv"), 0777), 0);
-    fails(nh_writer_resume(&w, folder, NH_TABLE_SITES, header), "sites.csv: Is a directory");
-    ck_assert_int_eq(mkfifo(in_folder("steps.csv.part"), 0666), 0);
-    fails(nh_writer_resume(&w, folder, NH_TABLE_STEPS, header), "steps.csv.part: it is no regular file");
-    ck_assert(exists("steps.csv.part"));
+    fails(nh_writer_resume(&w, folder, NH_TABLE_SITES, &extent), "sites.csv: it is no regular file");
 }
 END_TEST
 
 START_TEST(full_disk_shows_at_the_flush)
 {
     struct nh_writer *w;
-    long long bytes;
-    ck_assert_int_eq(symlink("/dev/full", in_folder("config.csv.part")), 0);
+    struct nh_extent extent;
     ok(nh_writer_create(&w, folder, NH_TABLE_CONFIG));
-    fails(nh_writer_flush(w), "No space left");
-    fails(nh_writer_sync(w, &bytes), "No space left");
+    limit_files(5);
+    fails(nh_writer_flush(w), "File too large");
+    fails(nh_writer_sync(w, &extent), "File too large");
+    limit_files(RLIM_INFINITY);
     nh_writer_destroy(w);
 }
 END_TEST
@@ -441,6 +497,8 @@ int main(void)
     tcase_add_test(t, rows_are_seen_after_a_flush);
     tcase_add_test(t, kept_file_stays_as_it_was_flushed);
     tcase_add_test(t, resumed_file_is_cut_and_gone_on_with);
+    tcase_add_test(t, resumed_file_is_found_among_others);
+    tcase_add_test(t, resumed_file_is_a_copy);
     tcase_add_test(t, file_that_cannot_be_resumed_is_a_sentence);
     tcase_add_test(t, full_disk_shows_at_the_flush);
     if (comma_locale)

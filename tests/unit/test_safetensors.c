@@ -165,9 +165,9 @@ START_TEST(files_that_change)
     for (int change = 0; change < 3; change++) {
         struct nh_safetensors *s, *other;
         const struct nh_tensor_out t = {"x", NH_TENSOR_F32, {1, {NUMBERS}}, numbers};
-        ok(nh_safetensors_write(in_folder("other"), &t, 1, NULL, 0));
+        ok(nh_safetensors_write(in_folder("other"), true, &t, 1, NULL, 0));
         ok(nh_safetensors_open(&other, in_folder("other")));
-        ok(nh_safetensors_write(in_folder("changes"), &t, 1, NULL, 0));
+        ok(nh_safetensors_write(in_folder("changes"), true, &t, 1, NULL, 0));
         ok(nh_safetensors_open(&s, in_folder("changes")));
         nh_tensor_read(nh_safetensors_find(s, "x"), out);
         ok(nh_safetensors_check(s));
@@ -356,8 +356,8 @@ START_TEST(round_trip)
                                        {"a \"text\"\n", "Gr\xc3\xb6\xc3\x9f"
                                                         "e\\"}};
     for (int again = 0; again < 2; again++) {
-        ok(nh_safetensors_write(in_folder("out"), out, 4, meta, 3));
-        ck_assert(!exists("out.part"));
+        ok(nh_safetensors_write(in_folder("out"), true, out, 4, meta, 3));
+        ck_assert_str_eq(part_of("out"), "");
         char *text = content("out");
         ck_assert_str_eq(text + 8,
                          "{\"__metadata__\":{\"step\":\"12\",\"\":\"\",\"a \\\"text\\\"\\n\":\"Gr\xc3\xb6\xc3\x9f"
@@ -381,7 +381,7 @@ START_TEST(round_trip)
     ck_assert_ptr_null(nh_safetensors_meta(s, "y"));
     nh_safetensors_close(s);
 
-    ok(nh_safetensors_write(in_folder("bare"), out, 0, NULL, 0));
+    ok(nh_safetensors_write(in_folder("bare"), true, out, 0, NULL, 0));
     content_is("bare", "\x08");
     ok(nh_safetensors_open(&s, in_folder("bare")));
     ck_assert_uint_eq(nh_safetensors_count(s), 0);
@@ -400,7 +400,7 @@ START_TEST(copies_are_exact)
     struct nh_safetensors *s;
     float f[4] = {0};
     double d[2] = {0};
-    ok(nh_safetensors_write(in_folder("out"), out, 3, NULL, 0));
+    ok(nh_safetensors_write(in_folder("out"), true, out, 3, NULL, 0));
     ok(nh_safetensors_open(&s, in_folder("out")));
     ok(nh_safetensors_copy(s, "f", NH_TENSOR_F32, f, 4));
     ck_assert_mem_eq(f, floats, sizeof floats);
@@ -425,7 +425,7 @@ START_TEST(large_file)
         x[i] = (float)i;
     const struct nh_tensor_out out[] = {{"a", NH_TENSOR_F32, {1, {N}}, x}, {"b", NH_TENSOR_F32, {1, {N - 1}}, x + 1}};
     struct nh_safetensors *s;
-    ok(nh_safetensors_write(in_folder("out"), out, 2, NULL, 0));
+    ok(nh_safetensors_write(in_folder("out"), true, out, 2, NULL, 0));
     ok(nh_safetensors_open(&s, in_folder("out")));
     ok(nh_safetensors_copy(s, "a", NH_TENSOR_F32, x + N, N));
     ck_assert(memcmp(x, x + N, N * sizeof *x) == 0);
@@ -441,11 +441,12 @@ START_TEST(what_cannot_be_written)
     const struct nh_tensor_out out[] = {{"y", NH_TENSOR_F64, {0, {0}}, &(const double){1}},
                                         {"y", NH_TENSOR_F64, {0, {0}}, &(const double){2}}};
     const struct nh_meta_out twice[] = {{"a", "1"}, {"a", "2"}}, no_text = {"a", "\xff"};
-    fails(nh_safetensors_write(in_folder("nowhere/out"), out, 1, NULL, 0), "nowhere");
-    fails(nh_safetensors_write(in_folder("out"), out, 2, NULL, 0), "out': a name is there twice");
-    fails(nh_safetensors_write(in_folder("out"), out, 1, twice, 2), "a name is there twice");
-    fails(nh_safetensors_write(in_folder("out"), out, 1, &no_text, 1), "no UTF-8");
-    ck_assert(!exists("out") && !exists("out.part"));
+    fails(nh_safetensors_write(in_folder("nowhere/out"), true, out, 1, NULL, 0), "nowhere");
+    fails(nh_safetensors_write(in_folder("out"), true, out, 2, NULL, 0), "out': a name is there twice");
+    fails(nh_safetensors_write(in_folder("out"), true, out, 1, twice, 2), "a name is there twice");
+    fails(nh_safetensors_write(in_folder("out"), true, out, 1, &no_text, 1), "no UTF-8");
+    ck_assert(!exists("out"));
+    ck_assert_str_eq(part_of("out"), "");
 }
 END_TEST
 
