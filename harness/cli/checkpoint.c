@@ -27,11 +27,11 @@ static const struct field {
     FIELD(skipped, AN_INT),       FIELD(skipped_start, AN_INT),
     FIELD(skipped_row, AN_INT),   FIELD(start_loss, A_REAL),
     FIELD(tail_loss, A_REAL),     FIELD(loss, A_REAL),
-    FIELD(val_loss, A_REAL),
+    FIELD(val_loss, A_REAL),      FIELD(validated, AN_INT),
     FIELD(max_abs, A_REAL),       FIELD(max_score, A_REAL),
     FIELD(scaler.scale, A_REAL),  FIELD(scaler.clean, AN_INT),
     FIELD(scaler.tolerance, AN_INT), FIELD(first_forward, AN_EVENT),
-    FIELD(first_backward, AN_EVENT),
+    FIELD(first_backward, AN_EVENT), FIELD(first_update, AN_EVENT),
 #undef FIELD
 };
 
@@ -49,19 +49,19 @@ static void write_field(const struct nh_trainer *t, const struct field *f, char 
         snprintf(text, TEXT_SIZE, "%a", *(const double *)p);
         break;
     case AN_EVENT:
-        snprintf(text, TEXT_SIZE, "%d %d %d %d %" PRIu64 " %" PRIu64 " %a", e->step, (int)e->direction, (int)e->first.kind,
-                 e->first.site, e->first.order, e->first.index, e->first.value);
+        snprintf(text, TEXT_SIZE, "%d %d %d %d %" PRIu64 " %" PRIu64 " %a %d", e->step, (int)e->direction, (int)e->first.kind,
+                 e->first.site, e->first.order, e->first.index, e->first.value, e->first.param);
         break;
     }
 }
 
-static bool read_event(struct nh_event *e, const char *text, int n_sites)
+static bool read_event(struct nh_event *e, const char *text, const struct nh_graph *g)
 {
     int direction, kind, end = 0;
-    bool read = sscanf(text, "%d %d %d %d %" SCNu64 " %" SCNu64 " %la%n", &e->step, &direction, &kind, &e->first.site,
-                       &e->first.order, &e->first.index, &e->first.value, &end) == 7 && text[end] == '\0';
-    if (!read || direction < 0 || direction >= NH_DIRECTIONS || kind < NH_NO_OFFENCE || kind > NH_NAN_MADE || e->step < 0 ||
-        e->first.site < 0 || e->first.site >= n_sites)
+    bool read = sscanf(text, "%d %d %d %d %" SCNu64 " %" SCNu64 " %la %d%n", &e->step, &direction, &kind, &e->first.site,
+                       &e->first.order, &e->first.index, &e->first.value, &e->first.param, &end) == 8 && text[end] == '\0';
+    if (!read || direction < 0 || direction >= NH_DIRECTIONS || kind < NH_NO_OFFENCE || kind > NH_UNDERFLOW || e->step < 0 ||
+        e->first.site < 0 || e->first.site >= g->n_sites || e->first.param < 0 || e->first.param > g->n_params)
         return false;
     e->direction = (enum nh_direction)direction, e->first.kind = (enum nh_offence)kind;
     return true;
@@ -83,7 +83,7 @@ static bool read_field(struct nh_trainer *t, const struct field *f, const char *
         *(double *)p = strtod(text, &end);
         return *end == '\0';
     case AN_EVENT:
-        return read_event(p, text, t->model->graph->n_sites);
+        return read_event(p, text, t->model->graph);
     }
     return false;
 }
@@ -108,23 +108,24 @@ static void write_digest(uint64_t digest, char text[TEXT_SIZE])
 
 /* ---- tensors ---- */
 
-static const char *const suffixes[] = {[NH_STATE_MASTER] = "", [NH_STATE_MOMENT_1] = ".m", [NH_STATE_MOMENT_2] = ".v"};
-enum { N_STATES = 3, NAME_SIZE = 40 };
+static const char *const suffixes[] = {[NH_STATE_MASTER] = "", [NH_STATE_MOMENT_1] = ".m", [NH_STATE_MOMENT_2] = ".v",
+                                       [NH_STATE_CHANGED] = ".changed"};
+enum { NAME_SIZE = 40 };
 
 static void tensor_name(const struct nh_run *run, int param, int state, char name[NAME_SIZE])
 {
     snprintf(name, NAME_SIZE, "%s%s", run->model.graph->params[param].name, suffixes[state]);
 }
 
-static enum nh_tensor_type tensor_type(const struct nh_run *run)
+static enum nh_tensor_type tensor_type(const struct nh_run *run, int state)
 {
-    return run->model.core->bits == 64 ? NH_TENSOR_F64 : NH_TENSOR_F32;
+    return state == NH_STATE_CHANGED ? NH_TENSOR_BOOL : run->model.core->bits == 64 ? NH_TENSOR_F64 : NH_TENSOR_F32;
 }
 
-static size_t state_bytes(const struct nh_run *run, int param)
+static size_t state_bytes(const struct nh_run *run, int param, int state)
 {
     const struct nh_param *p = &run->model.graph->params[param];
-    return (size_t)p->rows * (size_t)p->cols * (size_t)run->model.core->bits / 8;
+    return (size_t)p->rows * (size_t)p->cols * (state == NH_STATE_CHANGED ? 1 : (size_t)run->model.core->bits / 8);
 }
 
 /** Texts: the run, the trainer, lengths and digests of the tables, the digest of all that. */
@@ -133,8 +134,8 @@ enum { N_META = 2 + N_FIELDS + NH_TABLE_COUNT };
 int nh_checkpoint_write(struct nh_run *run)
 {
     const struct nh_graph *g = run->model.graph;
-    struct nh_tensor_out *tensors = calloc((size_t)g->n_params * N_STATES + 1, sizeof *tensors);
-    char(*names)[NAME_SIZE] = calloc((size_t)g->n_params * N_STATES + 1, sizeof *names);
+    struct nh_tensor_out *tensors = calloc((size_t)g->n_params * NH_STATES + 1, sizeof *tensors);
+    char(*names)[NAME_SIZE] = calloc((size_t)g->n_params * NH_STATES + 1, sizeof *names);
     struct nh_meta_out meta[N_META];
     char texts[N_META][TEXT_SIZE];
     struct nh_extent extents[NH_TABLE_COUNT];
@@ -142,15 +143,15 @@ int nh_checkpoint_write(struct nh_run *run)
     size_t n = 0, m = 0;
     char *path = nh_run_path(run, NH_CHECKPOINT);
     int status = tensors && names ? nh_record_sync(run, extents) : nh_fail(NH_FAILED, "out of memory for %s", path);
-    for (int p = 0; p < g->n_params && !status; p++)
-        for (int s = 0; s < N_STATES; s++) {
+    for (int s = 0; s < NH_STATES && !status; s++) /* bytes last: what follows them would not be aligned */
+        for (int p = 0; p < g->n_params; p++) {
             const void *numbers = run->model.core->state(run->model.exec, p, (enum nh_state)s);
             if (!numbers)
                 continue;
             tensor_name(run, p, s, names[n]);
-            tensors[n] = (struct nh_tensor_out){.name = names[n], .type = tensor_type(run), .numbers = numbers,
+            tensors[n] = (struct nh_tensor_out){.name = names[n], .type = tensor_type(run, s), .numbers = numbers,
                                                 .shape = {2, {(size_t)g->params[p].rows, (size_t)g->params[p].cols}}};
-            mix(&digest, numbers, state_bytes(run, p));
+            mix(&digest, numbers, state_bytes(run, p, s));
             n++;
         }
     meta[m++] = (struct nh_meta_out){"run", run->id};
@@ -180,16 +181,16 @@ static int read_states(struct nh_run *run, const struct nh_safetensors *s, uint6
 {
     const struct nh_graph *g = run->model.graph;
     int status = NH_OK;
-    for (int p = 0; p < g->n_params; p++)
-        for (int i = 0; i < N_STATES && !status; i++) {
+    for (int i = 0; i < NH_STATES; i++)
+        for (int p = 0; p < g->n_params && !status; p++) {
             void *to = run->model.core->state(run->model.exec, p, (enum nh_state)i);
             char name[NAME_SIZE];
             tensor_name(run, p, i, name);
             if (to)
-                status = nh_safetensors_copy(s, name, tensor_type(run), to,
+                status = nh_safetensors_copy(s, name, tensor_type(run, i), to,
                                              (size_t)g->params[p].rows * (size_t)g->params[p].cols);
             if (to && !status)
-                mix(digest, to, state_bytes(run, p));
+                mix(digest, to, state_bytes(run, p, i));
         }
     return status;
 }

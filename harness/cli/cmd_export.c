@@ -327,7 +327,7 @@ int nh_cmd_export(int argc, char **argv)
 {
     const char *folder = NULL;
     bool force = false;
-    struct nh_run run = {.val_loss = 0};
+    struct nh_run run = {.signal = 0};
     const struct nh_arch *arch = NULL;
     json_t *json = NULL;
     if (argc < 1 || strncmp(argv[0], "--", 2) == 0)

@@ -246,7 +246,7 @@ static int run_all(struct nh_run *run, double start)
 int nh_cmd_run(int argc, char **argv)
 {
     double start = nh_seconds();
-    struct nh_run run = {.val_loss = (double)NAN};
+    struct nh_run run = {.signal = 0};
     int status = nh_options_parse(&run.options, argc, argv);
     if (!status)
         status = run_all(&run, start);

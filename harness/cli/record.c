@@ -364,7 +364,7 @@ double nh_wide_max(const struct nh_run *run, int site)
     return (double)NAN;
 }
 
-static int write_sites(struct nh_run *run, int step)
+int nh_record_sites(struct nh_run *run, int step)
 {
     const struct nh_graph *g = run->model.graph;
     struct nh_writer *w = NULL;
@@ -420,7 +420,7 @@ int nh_record_measured(struct nh_run *run, int step)
 {
     int status = write_layers(run, step);
     if (!status && run->rows.sites)
-        status = write_sites(run, step);
+        status = nh_record_sites(run, step);
     if (!status && run->rows.n_spectrum)
         status = write_spectrum(run, step);
     return status;
@@ -442,10 +442,11 @@ int nh_record_step(struct nh_run *run, const struct nh_train_step *s)
     nh_writer_count(w, NH_STEPS_OVERFLOW_FWD, s->overflow_fwd);
     nh_writer_count(w, NH_STEPS_OVERFLOW_BWD, s->overflow_bwd);
     nh_writer_int(w, NH_STEPS_APPLIED_STEP, t->applied);
-    if (!isnan(run->val_loss))
-        nh_writer_real(w, NH_STEPS_VAL_LOSS, run->val_loss);
+    if (run->validated)
+        nh_writer_real(w, NH_STEPS_VAL_LOSS, t->val_loss);
     nh_writer_real(w, NH_STEPS_MAX_ABS, s->max_abs);
-    nh_writer_real(w, NH_STEPS_MAX_SCORE, s->max_score);
+    if (t->has_scores)
+        nh_writer_real(w, NH_STEPS_MAX_SCORE, s->max_score);
     nh_writer_real(w, NH_STEPS_CHANGED, s->changed);
     nh_writer_int(w, NH_STEPS_TOKENS, (int64_t)t->step * c->batch * c->seq * c->train.grad_accum);
     status = nh_writer_row(w);

@@ -102,11 +102,13 @@ static void print_headroom(const struct nh_run *run)
         printf("at step %d\n", run->trainer.step - 1);
     if (least >= 0)
         printf("headroom  %.1f bits at %s of layer %d (largest |x| %.4g, format maximum %.6g)\n", bits,
-               nh_site_names[g->sites[least].name], g->sites[least].layer, counts[least * NH_DIRECTIONS + NH_FWD].max_abs,
+               nh_site_names[g->sites[least].name], g->sites[least].layer, nh_largest(&counts[least * NH_DIRECTIONS + NH_FWD]),
                nh_site_format(g, least, NH_FWD)->max);
-    printf("overflow  %llu of %llu values forward, %llu in gradients, %llu in weight gradients\n",
-           (unsigned long long)overflow[NH_FWD], (unsigned long long)stored, (unsigned long long)overflow[NH_BWD],
-           (unsigned long long)overflow[NH_WGRAD]);
+    printf("overflow  %llu of %llu values forward, %llu in gradients, %llu in weight gradients", (unsigned long long)overflow[NH_FWD],
+           (unsigned long long)stored, (unsigned long long)overflow[NH_BWD], (unsigned long long)overflow[NH_WGRAD]);
+    if (run->options.config.train.steps)
+        printf(", %llu in the optimizer", (unsigned long long)overflow[NH_UPDATE]);
+    putchar('\n');
     if (broken)
         printf("weights   %llu are inf or nan by themselves, the first in layer %d\n", (unsigned long long)broken, broken_layer);
 }
@@ -137,8 +139,10 @@ static void print_first(const struct nh_run *run, const char *head, struct nh_ev
     printf("%-9s %s at ", head, nh_offence_names[e.first.kind]);
     if (run->options.config.train.steps)
         printf("step %d, ", e.step);
-    printf("layer %d, %s, %s, %s (value %.6g before it was rounded)\n", s->layer, nh_sublayer_names[s->sublayer],
-           nh_site_names[s->name], nh_direction_names[e.direction], e.first.value);
+    printf("layer %d, %s, %s, %s", s->layer, nh_sublayer_names[s->sublayer], nh_site_names[s->name], nh_direction_names[e.direction]);
+    if (e.first.param)
+        printf(", %s[%llu]", run->model.graph->params[e.first.param - 1].name, (unsigned long long)e.first.index);
+    printf(" (value %.6g before it was rounded)\n", unsigned_nan(e.first.value));
 }
 
 static void print_training(const struct nh_run *run)
@@ -146,11 +150,50 @@ static void print_training(const struct nh_run *run)
     const struct nh_trainer *t = &run->trainer;
     printf("training  %d of %d steps, %d updates, %d skipped (%d of them before the first update), loss scale %g\n", t->step,
            run->options.config.train.steps, t->applied, t->skipped, t->skipped_start, t->scaler.scale);
-    printf("loss      %.4f at the start, %.4f over the last tenth", unsigned_nan(t->start_loss),
-           unsigned_nan(nh_trainer_tail_loss(t)));
-    if (!isnan(t->val_loss))
-        printf(", %.4f on what is held out", t->val_loss);
-    printf("\nlargest   |x| %.4g in the stream, |score| %.4g in attention\n", t->max_abs, t->max_score);
+    printf("loss      %.4f at the start, ", unsigned_nan(t->start_loss));
+    if (nh_trainer_is_done(t))
+        printf("%.4f over the last tenth", unsigned_nan(nh_trainer_tail_loss(t)));
+    else
+        printf("%.4f at step %d; of the last tenth not measured", unsigned_nan(t->loss), t->step - 1);
+    if (t->validated)
+        printf(", %.4f on what is held out", unsigned_nan(t->val_loss));
+    printf("\nlargest   |x| %.4g in the stream", unsigned_nan(t->max_abs));
+    if (t->has_scores)
+        printf(", |score| %.4g in attention", unsigned_nan(t->max_score));
+    putchar('\n');
+}
+
+/** Parameters that no update has changed. */
+static void print_unchanged(const struct nh_run *run)
+{
+    enum { MOST = 5 }; /* kinds that are named */
+    size_t n;
+    struct nh_changed *kinds = nh_changed_kinds(run, &n);
+    int tensors = 0, unchanged = 0, named = 0, more = 0;
+    uint64_t numbers = 0;
+    for (size_t i = 0; i < n; i++) {
+        tensors += kinds[i].tensors, unchanged += kinds[i].unchanged;
+        numbers += kinds[i].unchanged ? kinds[i].numbers / (uint64_t)kinds[i].tensors * (uint64_t)kinds[i].unchanged : 0;
+    }
+    if (unchanged)
+        printf("unchanged %d of %d tensors (%llu numbers) in all %d steps: ", unchanged, tensors, (unsigned long long)numbers,
+               run->trainer.step);
+    for (size_t i = 0; i < n && unchanged; i++) {
+        if (!kinds[i].unchanged)
+            continue;
+        if (named == MOST) {
+            more++;
+            continue;
+        }
+        printf("%s%s", named++ ? ", " : "", kinds[i].name);
+        if (kinds[i].tensors > 1)
+            printf(" of %d of %d layers", kinds[i].unchanged, kinds[i].tensors);
+    }
+    if (more)
+        printf(" and %d more", more);
+    if (unchanged)
+        putchar('\n');
+    free(kinds);
 }
 
 void nh_report_run(const struct nh_run *run)
@@ -167,10 +210,10 @@ void nh_report_run(const struct nh_run *run)
     if (run->wide.graph)
         print_sites(run);
     if (c->train.steps)
-        print_training(run);
+        print_training(run), print_unchanged(run);
     print_first(run, "first", nh_run_first(run, NH_FWD));
     if (c->train.steps)
-        print_first(run, "backward", nh_run_first(run, NH_BWD));
+        print_first(run, "update", nh_run_first(run, NH_UPDATE)), print_first(run, "backward", nh_run_first(run, NH_BWD));
     if (run->trainer.stop != NH_GOES_ON)
         printf("stopped   %s\n", nh_stop_texts[run->trainer.stop]);
     printf("status    %s, loss %.6g, %.2f s\n", nh_run_status_names[run->status], unsigned_nan(run->loss), run->wall_s);

@@ -29,7 +29,8 @@ struct nh_run {
     int measured;                    /**< that step */
     double *rms_theory;              /**< per row; nan = none */
     const struct nh_counts *counts;  /**< of the step at hand: sites x directions */
-    double loss, loss_scale, val_loss, wall_s;
+    double loss, loss_scale, wall_s;
+    bool validated; /**< behind the step at hand */
     bool backward;
     enum nh_run_status status;
     int signal; /**< that interrupted it, 0 = none */
@@ -97,6 +98,9 @@ int nh_record_open(struct nh_run *run, const struct nh_extent extents[NH_TABLE_C
 /** Writes the rows that were measured at a step. */
 int nh_record_measured(struct nh_run *run, int step);
 
+/** Writes of them the rows of the sites alone. */
+int nh_record_sites(struct nh_run *run, int step);
+
 /** Writes the row of a step of training, and lets it be seen in the file. */
 int nh_record_step(struct nh_run *run, const struct nh_train_step *step);
 
@@ -143,6 +147,18 @@ const struct nh_fmt *nh_site_format(const struct nh_graph *g, int site, enum nh_
 /** First offences of the run. */
 struct nh_event nh_run_first(const struct nh_run *run, enum nh_direction direction);
 int nh_run_json(const struct nh_run *run);
+
+/* changed.c */
+
+/** Parameters of one name in all layers; those that are not trained are left out. */
+struct nh_changed {
+    const char *name;           /**< without the layer */
+    int tensors, unchanged;     /**< unchanged: no update has changed any of its stored numbers */
+    uint64_t numbers, numbers_changed;
+};
+
+/** Tells of a trained model which stored weights some update has changed: n kinds of parameters, to be freed. */
+struct nh_changed *nh_changed_kinds(const struct nh_run *run, size_t *n);
 
 /* checkpoint.c */
 

@@ -23,15 +23,15 @@ static json_t *number(double v)
 struct nh_event nh_run_first(const struct nh_run *run, enum nh_direction direction)
 {
     if (run->options.config.train.steps)
-        return direction == NH_FWD ? run->trainer.first_forward : run->trainer.first_backward;
+        return direction == NH_FWD ? run->trainer.first_forward
+               : direction == NH_UPDATE ? run->trainer.first_update : run->trainer.first_backward;
     return nh_event_of(&run->model, direction, 0);
 }
 
-/** What stands for the run: the first of the forward pass, else the backward one that stopped it. */
+/** What stands for the run. */
 static struct nh_event offender(const struct nh_run *run)
 {
-    struct nh_event forward = nh_run_first(run, NH_FWD);
-    return forward.first.kind != NH_NO_OFFENCE ? forward : run->trainer.stopping_offence;
+    return run->options.config.train.steps ? nh_trainer_offender(&run->trainer) : nh_run_first(run, NH_FWD);
 }
 
 static json_t *event(const struct nh_run *run, struct nh_event e)
@@ -40,19 +40,41 @@ static json_t *event(const struct nh_run *run, struct nh_event e)
     if (f->kind == NH_NO_OFFENCE)
         return json_null();
     const struct nh_site *s = &run->model.graph->sites[f->site];
-    return json_pack("{s:i, s:i, s:s, s:s, s:s, s:s, s:I, s:o}", "step", e.step, "layer", s->layer, "sublayer",
+    json_t *tensor = f->param ? json_string(run->model.graph->params[f->param - 1].name) : json_null();
+    return json_pack("{s:i, s:i, s:s, s:s, s:s, s:o, s:s, s:I, s:o}", "step", e.step, "layer", s->layer, "sublayer",
                      nh_sublayer_names[s->sublayer], "site", nh_site_names[s->name], "direction", nh_direction_names[e.direction],
-                     "kind", nh_offence_names[f->kind], "index", (json_int_t)f->index, "value", number(f->value));
+                     "tensor", tensor, "kind", nh_offence_names[f->kind], "index", (json_int_t)f->index, "value", number(f->value));
+}
+
+/** A number, or null where it was not measured. */
+static json_t *measured(bool is_measured, double v)
+{
+    return is_measured ? number(v) : json_null();
+}
+
+/** Parameters by name, and how many of their stored numbers some update has changed. */
+static json_t *changed(const struct nh_run *run)
+{
+    size_t n;
+    struct nh_changed *kinds = nh_changed_kinds(run, &n);
+    json_t *list = json_array();
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(list, json_pack("{s:s, s:i, s:i, s:I, s:I}", "name", kinds[i].name, "tensors", kinds[i].tensors,
+                                              "tensors_unchanged", kinds[i].unchanged, "numbers", (json_int_t)kinds[i].numbers,
+                                              "numbers_changed", (json_int_t)kinds[i].numbers_changed));
+    free(kinds);
+    return list;
 }
 
 /** What training came to. */
 static json_t *training(const struct nh_run *run)
 {
     const struct nh_trainer *t = &run->trainer;
-    return json_pack("{s:i, s:i, s:i, s:i, s:o, s:o, s:o, s:o, s:o, s:s}", "steps_done", t->step, "applied_steps", t->applied,
-                     "skipped", t->skipped, "skipped_at_start", t->skipped_start, "start_loss", number(t->start_loss), "final_loss",
-                     number(nh_trainer_tail_loss(t)), "val_loss", number(t->val_loss), "max_abs", number(t->max_abs), "max_score",
-                     number(t->max_score), "stopped_by", nh_stop_texts[t->stop]);
+    return json_pack("{s:i, s:i, s:i, s:i, s:o, s:o, s:o, s:o, s:o, s:s, s:o}", "steps_done", t->step, "applied_steps", t->applied,
+                     "skipped", t->skipped, "skipped_at_start", t->skipped_start, "start_loss", measured(t->step > 0, t->start_loss),
+                     "final_loss", measured(nh_trainer_is_done(t), nh_trainer_tail_loss(t)), "val_loss",
+                     measured(t->validated > 0, t->val_loss), "max_abs", number(t->max_abs), "max_score",
+                     measured(t->has_scores, t->max_score), "stopped_by", nh_stop_texts[t->stop], "changed", changed(run));
 }
 
 static int add_option(void *arg, const char *option, const char *value)
@@ -93,6 +115,7 @@ int nh_run_json(const struct nh_run *run)
     json_object_set_new(j, "loss_scale", number(run->loss_scale));
     json_object_set_new(j, "first_forward", event(run, nh_run_first(run, NH_FWD)));
     json_object_set_new(j, "first_backward", event(run, nh_run_first(run, NH_BWD)));
+    json_object_set_new(j, "first_update", event(run, nh_run_first(run, NH_UPDATE)));
     json_object_set_new(j, "first_offender", event(run, offender(run)));
     if (c->train.steps)
         json_object_set_new(j, "training", training(run));

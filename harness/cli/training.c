@@ -42,7 +42,7 @@ static void progress(const struct nh_run *run, const struct nh_train_step *s, do
     enum { WIDTH = 20 };
     int done = (int)((double)WIDTH * t->step / c->train.steps);
     fprintf(stderr, NH_LINE_START "[%.*s%*s] %d/%d  loss %.4g  scale %g  skipped %d  %.3g tokens/s  %d:%02d:%02d left", done,
-            "====================", WIDTH - done, "", t->step, c->train.steps, s->loss, t->scaler.scale, t->skipped,
+            "====================", WIDTH - done, "", t->step, c->train.steps, isnan(s->loss) ? (double)NAN : s->loss, t->scaler.scale, t->skipped,
             rate * c->batch * c->seq * c->train.grad_accum, (int)left / 3600, (int)left / 60 % 60, (int)left % 60);
 }
 
@@ -58,7 +58,8 @@ static int validate(struct nh_run *run, int *tokens)
             sum += run->model.core->forward(run->model.exec);
         }
     }
-    run->val_loss = run->trainer.val_loss = sum / NH_VALIDATION_BATCHES;
+    run->trainer.val_loss = sum / NH_VALIDATION_BATCHES;
+    run->trainer.validated++, run->validated = true;
     return status;
 }
 
@@ -100,7 +101,16 @@ static int measure(struct nh_run *run, int step, const int *tokens)
         status = nh_trainer_shadow(&run->trainer, &run->shadow, tokens);
     if (!status)
         status = nh_measure(run);
-    return status ? status : nh_record_measured(run, step);
+    return status;
+}
+
+/** Rows of what was measured; of the first step in which the optimizer has made an offence at least those of the sites. */
+static int record(struct nh_run *run, int step, bool measured)
+{
+    const struct nh_event *update = &run->trainer.first_update;
+    if (measured && run->options.config.probes)
+        return nh_record_measured(run, step);
+    return run->rows.sites && update->first.kind != NH_NO_OFFENCE && update->step == step ? nh_record_sites(run, step) : NH_OK;
 }
 
 static int one_step(struct nh_run *run, int *tokens, struct nh_train_step *row)
@@ -108,27 +118,40 @@ static int one_step(struct nh_run *run, int *tokens, struct nh_train_step *row)
     const struct nh_training *c = &run->options.config.train;
     int step = run->trainer.step;
     int status = run_batches(run, tokens);
-    if (!status && is_measured(run, step))
+    bool measured = !status && is_measured(run, step);
+    if (measured)
         status = measure(run, step, tokens);
     if (status)
         return status;
     *row = nh_trainer_update(&run->trainer);
-    if (run->trainer.stop != NH_GOES_ON && !is_measured(run, step)) /* no update has touched what it left */
+    if (run->trainer.stop != NH_GOES_ON && !measured) { /* no update has touched what it left */
+        measured = true;
         status = measure(run, step, tokens);
-    run->val_loss = (double)NAN;
+    }
+    if (!status)
+        status = record(run, step, measured); /* behind the update, which counts too */
+    run->validated = false;
     if (!status && run->held_out && run->trainer.stop == NH_GOES_ON && is_due(run, step, c->val_every))
         status = validate(run, tokens);
     return status ? status : nh_record_step(run, row);
 }
 
+/** True where what the run ends with is not finite, or the loss has risen. */
+static bool has_diverged(const struct nh_run *run)
+{
+    const struct nh_trainer *t = &run->trainer;
+    return t->stop != NH_GOES_ON || !isfinite(t->loss) || (t->validated && !isfinite(t->val_loss)) ||
+           run->model.core->broken_weights(run->model.exec) || nh_trainer_tail_loss(t) > t->start_loss + 1;
+}
+
 static enum nh_run_status judge(const struct nh_run *run)
 {
     const struct nh_trainer *t = &run->trainer;
-    if (t->stop == NH_GOES_ON && t->step < run->options.config.train.steps)
+    if (t->stop == NH_GOES_ON && !nh_trainer_is_done(t))
         return NH_RUN_INTERRUPTED;
-    if (t->stop != NH_GOES_ON || !isfinite(t->loss) || nh_trainer_tail_loss(t) > t->start_loss + 1)
+    if (has_diverged(run))
         return NH_RUN_DIVERGED;
-    return t->first_forward.first.kind != NH_NO_OFFENCE ? NH_RUN_OVERFLOWED : NH_RUN_OK;
+    return nh_trainer_offender(t).first.kind != NH_NO_OFFENCE ? NH_RUN_OVERFLOWED : NH_RUN_OK;
 }
 
 int nh_run_train(struct nh_run *run)

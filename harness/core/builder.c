@@ -39,6 +39,8 @@ int nh_put_repeated(struct nh_builder *b, const char *name, int cols, int n_part
     }
     p.site = nh_put_site(b, gradient_site, role);
     p.weight_site = nh_put_site(b, NH_SITE_WEIGHT, role);
+    for (int i = 0; i < b->g->n_moments; i++)
+        p.moment_site[i] = nh_put_site(b, i ? NH_SITE_MOMENT_2 : NH_SITE_MOMENT_1, NH_ROLE_MOMENT);
     return nh_graph_param(b->g, &p);
 }
 

@@ -26,8 +26,8 @@ struct nh_update {
     int step; /**< updates so far, this one included: bias correction of AdamW */
 };
 
-/** What is kept of a parameter between the steps. */
-enum nh_state { NH_STATE_MASTER, NH_STATE_MOMENT_1, NH_STATE_MOMENT_2 };
+/** What is kept of a parameter between the steps: numbers, and for each stored weight a byte, 1 where some update has changed it. */
+enum nh_state { NH_STATE_MASTER, NH_STATE_MOMENT_1, NH_STATE_MOMENT_2, NH_STATE_CHANGED, NH_STATES };
 
 struct nh_core {
     int bits;
@@ -57,7 +57,7 @@ struct nh_core {
     /** Gradient of the loss times loss_scale, or, where cotangent is given (rows x cols of the exit value), of its product
      *  with the exit value. Weight gradients too. */
     void (*backward)(struct nh_exec *x, double loss_scale, const double *cotangent);
-    /** Counters of all sites: n_sites x NH_DIRECTIONS, of the last forward and backward. */
+    /** Counters of all sites: n_sites x NH_DIRECTIONS, of the last forward, backward and update. */
     const struct nh_counts *(*counts)(const struct nh_exec *x);
     struct nh_first (*first)(const struct nh_exec *x, enum nh_direction direction);
     /** A value, or its gradient (watched values only), copied to double row by row. */
@@ -70,13 +70,15 @@ struct nh_core {
     /** Adds the weight gradients of the last backward to those of the step's batches before it (first: there is none), in fp32.
      *  Where the graph sums gradients, the sum is what the optimizer sees. */
     void (*accumulate)(struct nh_exec *x, bool first);
-    /** Moves master weights and moments, and casts the weights anew. Returns how many stored weights changed. Where the graph is
-     *  not trained (n_moments = 0) it must not be called. */
+    /** Moves master weights and moments, and casts the weights anew; all that is stored is counted in direction update. Returns how
+     *  many stored weights changed. Where the graph is not trained (n_moments = 0) it must not be called. */
     uint64_t (*update)(struct nh_exec *x, const struct nh_update *u);
-    /** The numbers of a state, rows x cols of float or double as bits says; NULL where it is not kept. After writing to them call
-     *  recast(). */
+    /** The numbers of a state, rows x cols of float or double as bits says (NH_STATE_CHANGED: bytes); NULL where it is not kept.
+     *  After writing to them call recast(). */
     void *(*state)(struct nh_exec *x, int param, enum nh_state state);
     void (*recast)(struct nh_exec *x);
+    /** True where a stored weight is not finite. */
+    bool (*broken_weights)(const struct nh_exec *x);
     struct nh_moments (*moments)(struct nh_exec *x, nh_val v);
     double (*grad_sum_sq)(struct nh_exec *x, nh_val v);
     /** True where any value of operations [first, end) or of their inputs is not finite. */

@@ -237,7 +237,7 @@ static void set_tokens(struct nh_exec *x, const int *tokens)
     memcpy(x->token_row, tokens, (size_t)x->g->rows * sizeof *tokens);
 }
 
-static void reset_direction(struct nh_exec *x, enum nh_direction d)
+void NH_T(nh_reset_direction)(struct nh_exec *x, enum nh_direction d)
 {
     for (int s = 0; s < x->g->n_sites; s++)
         x->counts[s * NH_DIRECTIONS + (int)d] = (struct nh_counts){.min_abs = (double)INFINITY};
@@ -282,7 +282,7 @@ static double mean_loss(const struct nh_exec *x)
 static double forward(struct nh_exec *x)
 {
     const struct nh_graph *g = x->g;
-    reset_direction(x, NH_FWD);
+    NH_T(nh_reset_direction)(x, NH_FWD);
     count_params(x);
     x->bad_tied = 0;
     if (x->tied) {
@@ -302,7 +302,7 @@ static double forward_streamed(struct nh_exec *x, const struct nh_weight_source 
     const struct nh_graph *g = x->g;
     int step = 0;
     assert(g->streamed);
-    reset_direction(x, NH_FWD);
+    NH_T(nh_reset_direction)(x, NH_FWD);
     memset(x->bad_value, 0, (size_t)g->n_values * sizeof *x->bad_value);
     x->bad_tied = 0;
     for (int p = 0; p < g->n_params; p++)
@@ -353,8 +353,8 @@ static void pass_vjp(struct nh_pass *p)
 static void backward(struct nh_exec *x, double loss_scale, const double *cotangent)
 {
     const struct nh_graph *g = x->g;
-    reset_direction(x, NH_BWD);
-    reset_direction(x, NH_WGRAD);
+    NH_T(nh_reset_direction)(x, NH_BWD);
+    NH_T(nh_reset_direction)(x, NH_WGRAD);
     memset(x->bad_grad, 0, (size_t)g->n_values * sizeof *x->bad_grad);
     memset(x->grad_seen, 0, (size_t)g->n_values);
     memset(x->wgrad_seen, 0, (size_t)g->n_params);
@@ -703,6 +703,7 @@ const struct nh_core NH_T(nh_core) = {
     .update = NH_T(nh_update_weights),
     .state = NH_T(nh_state),
     .recast = NH_T(nh_recast),
+    .broken_weights = NH_T(nh_broken_weights),
     .nonfinite = nonfinite,
     .pass_create = pass_create,
     .pass_destroy = pass_destroy,

@@ -28,6 +28,7 @@ struct nh_exec {
     real *tied;       /**< the embedding table in the format of weights, where the graph has a tied head that needs it */
     int64_t bad_tied; /**< numbers of it that are not finite */
     real *grad_sum;   /**< over the batches of a step, NULL = one batch a step */
+    unsigned char *changed; /**< of each weight: 1 = an update has changed it; NULL where nothing is trained */
     size_t *value_at; /**< of base values, from `values` */
     size_t *grad_at;  /**< of base values, from `grads`; SIZE_MAX = none */
     bool *grad_seen;  /**< a contribution to this gradient has arrived */
@@ -162,6 +163,7 @@ struct store {
     size_t rows, cols, ld, row0, col0, width;
     int64_t *bad;
     depends_fn *depends;
+    int param;    /**< the parameter whose gradient it is, counted from 1; 0 = a value */
     bool product; /**< a sum of products: a NaN of finite inputs means that the accumulator overflowed */
     bool counted;
     uint64_t statistics, zero_made;
@@ -218,6 +220,9 @@ void NH_T(nh_accumulate)(struct nh_exec *x, bool first);
 uint64_t NH_T(nh_update_weights)(struct nh_exec *x, const struct nh_update *u);
 void *NH_T(nh_state)(struct nh_exec *x, int param, enum nh_state state);
 void NH_T(nh_recast)(struct nh_exec *x);
+bool NH_T(nh_broken_weights)(const struct nh_exec *x);
+/** Forgets the counters and the first offence of a direction. */
+void NH_T(nh_reset_direction)(struct nh_exec *x, enum nh_direction d);
 
 /* ---- a pass whose weights come and go (stream.c) ---- */
 

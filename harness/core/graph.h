@@ -59,6 +59,7 @@ struct nh_param {
     enum nh_role role;
     int site;        /**< where its gradient is counted */
     int weight_site; /**< where it is counted itself, -1 = nowhere */
+    int moment_site[2]; /**< where the moments of a trained model are counted; meaningless beyond n_moments of the graph */
     bool frozen;     /**< not trained */
     bool profiled;   /**< its start is measured (layout.h, skip_start) */
     size_t offset; /**< in values, from the start of all parameters */

@@ -49,6 +49,8 @@ const char *const nh_site_names[] = {
     [NH_SITE_LOSS] = "loss",
     [NH_SITE_CAST] = "cast",
     [NH_SITE_WEIGHT] = "weight",
+    [NH_SITE_MOMENT_1] = "moment_1",
+    [NH_SITE_MOMENT_2] = "moment_2",
     [NH_SITE_COUNT] = NULL,
 };
 
@@ -95,14 +97,16 @@ const char *const nh_site_helps[] = {
     [NH_SITE_LOGITS] = "logits, before a soft cap",
     [NH_SITE_SOFTCAP] = "logits behind the soft cap, C tanh(logits / C)",
     [NH_SITE_LOSS] = "negative log-likelihood of each token, plus C log^2 Z with --z-loss C",
-    [NH_SITE_WEIGHT] = "weights, gains and biases as they are stored",
+    [NH_SITE_WEIGHT] = "weights, gains and biases as they are stored; direction update: as the optimizer stores them",
+    [NH_SITE_MOMENT_1] = "first moment of AdamW, momentum of SGD and Muon; direction update",
+    [NH_SITE_MOMENT_2] = "second moment of AdamW; direction update",
     [NH_SITE_CAST] = "a value that goes from one format to another",
     [NH_SITE_COUNT] = NULL,
 };
 
-const char *const nh_direction_names[] = {"fwd", "bwd", "wgrad", NULL};
+const char *const nh_direction_names[] = {"fwd", "bwd", "wgrad", "update", NULL};
 const char *const nh_sublayer_names[] = {"embed", "attn", "ffn", "block", "final", NULL};
-const char *const nh_offence_names[] = {"none", "overflow", "nan_made", NULL};
+const char *const nh_offence_names[] = {"none", "overflow", "nan_made", "underflow", NULL};
 
 void nh_counts_add(struct nh_counts *a, const struct nh_counts *b)
 {

@@ -51,6 +51,8 @@ enum nh_site_name {
     NH_SITE_LOSS,
     NH_SITE_CAST,
     NH_SITE_WEIGHT,
+    NH_SITE_MOMENT_1,
+    NH_SITE_MOMENT_2,
     NH_SITE_COUNT
 };
 
@@ -58,8 +60,8 @@ enum nh_site_name {
 extern const char *const nh_site_names[];
 extern const char *const nh_site_helps[];
 
-/** fwd: activations; bwd: gradients of activations; wgrad: gradients of weights. */
-enum nh_direction { NH_FWD, NH_BWD, NH_WGRAD, NH_DIRECTIONS };
+/** fwd: activations; bwd: gradients of activations; wgrad: gradients of weights; update: what the optimizer stores. */
+enum nh_direction { NH_FWD, NH_BWD, NH_WGRAD, NH_UPDATE, NH_DIRECTIONS };
 extern const char *const nh_direction_names[];
 
 enum nh_sublayer { NH_SUB_EMBED, NH_SUB_ATTN, NH_SUB_FFN, NH_SUB_BLOCK, NH_SUB_FINAL };
@@ -85,7 +87,8 @@ void nh_counts_add(struct nh_counts *a, const struct nh_counts *b);
 /** Largest |x| of the counters; nan where there is nothing but NaN. */
 double nh_largest(const struct nh_counts *c);
 
-enum nh_offence { NH_NO_OFFENCE, NH_OVERFLOW, NH_NAN_MADE };
+/** underflow: a second moment that is divided by became zero, though its root is above the eps that is then left of the divisor. */
+enum nh_offence { NH_NO_OFFENCE, NH_OVERFLOW, NH_NAN_MADE, NH_UNDERFLOW };
 extern const char *const nh_offence_names[];
 
 /** The first value that left the format in a direction: in execution order, then by flat index. */
@@ -95,6 +98,7 @@ struct nh_first {
     uint64_t order; /**< place in execution order */
     uint64_t index; /**< flat index in the stored tensor */
     double value;   /**< before it was rounded */
+    int param;      /**< the parameter that the tensor is, belongs to or is the gradient of, counted from 1; 0 = a value of the tape */
 };
 
 /** True where a is an offence and came before b, or b is none. For offences of one pass. */

@@ -19,7 +19,7 @@ static void note_first(struct nh_first *f, const struct store *s, enum nh_offenc
     int n = s->u->x->g->n_recs, rec = s->u->r->order;
     /* weights come first: they have the orders below the number of parameters */
     uint64_t order = (uint64_t)(s->direction == NH_FWD ? rec : n - rec) * 8 + (uint64_t)s->stage + (uint64_t)s->u->x->g->n_params;
-    struct nh_first here = {kind, s->site, order, index, value};
+    struct nh_first here = {kind, s->site, order, index, value, s->param};
     if (nh_earlier(&here, f))
         *f = here;
 }
@@ -163,7 +163,7 @@ void NH_T(nh_wgrad_done)(const struct unit *u, int i, int r0, int r1, int c0, in
     struct store s = {.u = u, .site = q->site, .direction = NH_WGRAD, .stage = i, .fmt = nh_weight_grad_fmt(u->x->g, q->role),
                       .p = wgrad_ptr(u->x, u->r->par[i]) + (size_t)r0 * ld + (size_t)c0, .rows = (size_t)(r1 - r0),
                       .cols = (size_t)(c1 - c0), .ld = ld, .row0 = (size_t)r0, .col0 = (size_t)c0, .width = ld,
-                      .depends = depends, .product = true, .counted = true};
+                      .param = u->r->par[i] + 1, .depends = depends, .product = true, .counted = true};
     NH_T(nh_store)(&s);
 }
 

@@ -36,8 +36,10 @@ double nh_schedule_rate(const struct nh_training *t, int step)
 int nh_trainer_create(struct nh_trainer *t, const struct nh_config *config, struct nh_model *model)
 {
     struct nh_scaler_rule rule = nh_policy_scaler(config);
-    *t = (struct nh_trainer){.config = config, .model = model, .start_loss = (double)NAN, .val_loss = (double)NAN};
+    *t = (struct nh_trainer){.config = config, .model = model, .start_loss = (double)NAN};
     nh_scaler_start(&t->scaler, &rule);
+    for (int s = 0; s < model->graph->n_sites; s++)
+        t->has_scores |= model->graph->sites[s].name == NH_SITE_SCORES;
     t->counts = calloc((size_t)model->graph->n_sites * NH_DIRECTIONS, sizeof *t->counts);
     return t->counts ? NH_OK : nh_fail(NH_FAILED, "out of memory for the counters of a step; try a smaller --depth");
 }
@@ -68,7 +70,9 @@ static void add_counts(struct nh_trainer *t)
 {
     const struct nh_counts *counts = t->model->core->counts(t->model->exec);
     for (int i = 0; i < t->model->graph->n_sites * NH_DIRECTIONS; i++) {
-        if (t->batches == 0 || t->model->graph->sites[i / NH_DIRECTIONS].name == NH_SITE_WEIGHT)
+        if (i % NH_DIRECTIONS == NH_UPDATE) /* comes behind the batches */
+            t->counts[i] = (struct nh_counts){.min_abs = (double)INFINITY};
+        else if (t->batches == 0 || t->model->graph->sites[i / NH_DIRECTIONS].name == NH_SITE_WEIGHT)
             t->counts[i] = counts[i];
         else
             nh_counts_add(&t->counts[i], &counts[i]);
@@ -135,6 +139,10 @@ static void apply(struct nh_trainer *t, struct nh_train_step *row)
     struct nh_update u = {.optimizer = c->optimizer, .factor = clip / t->scaler.scale, .lr = row->lr, .weight_decay = c->weight_decay,
                           .beta1 = c->beta1, .beta2 = c->beta2, .eps = c->adam_eps, .momentum = c->momentum, .step = ++t->applied};
     uint64_t changed = t->model->core->update(t->model->exec, &u);
+    const struct nh_counts *counts = t->model->core->counts(t->model->exec);
+    for (int i = NH_UPDATE; i < t->model->graph->n_sites * NH_DIRECTIONS; i += NH_DIRECTIONS)
+        t->counts[i] = counts[i];
+    note(&t->first_update, nh_event_of(t->model, NH_UPDATE, t->step));
     row->changed = (double)changed / (double)nh_graph_parameters(t->model->graph);
     t->skipped_row = 0;
 }
@@ -159,7 +167,7 @@ struct nh_train_step nh_trainer_update(struct nh_trainer *t)
     struct nh_train_step row = {.loss = t->batch_loss, .lr = nh_schedule_rate(c, t->step), .loss_scale = t->scaler.scale};
     row.overflow_fwd = overflows(t, NH_FWD);
     row.overflow_bwd = overflows(t, NH_BWD) + overflows(t, NH_WGRAD);
-    row.max_abs = largest(t, NH_SITE_RESIDUAL, NH_SITE_EMBED), row.max_score = largest(t, NH_SITE_SCORES, NH_SITE_SCORES);
+    row.max_abs = largest(t, NH_SITE_RESIDUAL, NH_SITE_EMBED), row.max_score = t->has_scores ? largest(t, NH_SITE_SCORES, NH_SITE_SCORES) : 0;
     row.grad_norm = sqrt(t->model->core->weight_grad_sum_sq(t->model->exec)) / t->scaler.scale;
     row.skipped = broken_gradients(t) || !isfinite(row.grad_norm); /* the latter: batches whose sum leaves fp32 */
     t->loss = row.loss;
@@ -201,6 +209,18 @@ int nh_trainer_shadow(const struct nh_trainer *t, struct nh_model *shadow, const
 
 double nh_trainer_tail_loss(const struct nh_trainer *t)
 {
-    int n = (t->config->train.steps + 9) / 10, seen = t->step - (t->config->train.steps - n);
-    return seen > 0 ? t->tail_loss / seen : (double)NAN;
+    return t->tail_loss / ((t->config->train.steps + 9) / 10);
+}
+
+bool nh_trainer_is_done(const struct nh_trainer *t)
+{
+    return t->step == t->config->train.steps;
+}
+
+struct nh_event nh_trainer_offender(const struct nh_trainer *t)
+{
+    const struct nh_event *forward = &t->first_forward, *update = &t->first_update;
+    if (update->first.kind != NH_NO_OFFENCE && (forward->first.kind == NH_NO_OFFENCE || update->step < forward->step))
+        return *update;
+    return forward->first.kind != NH_NO_OFFENCE ? *forward : t->stopping_offence;
 }

@@ -13,7 +13,8 @@ struct nh_event {
     struct nh_first first;
 };
 
-/** The first offence of the last forward pass (NH_FWD) or of the last backward pass, gradients of weights included (NH_BWD). */
+/** The first offence of the last forward pass (NH_FWD), of the last update (NH_UPDATE) or of the last backward pass, gradients of
+ *  weights included (NH_BWD). */
 struct nh_event nh_event_of(const struct nh_model *m, enum nh_direction direction, int step);
 
 /** Why a run cannot go on. */
@@ -31,7 +32,7 @@ enum { NH_MOST_SKIPS = 200 };
 /** What one step was like. */
 struct nh_train_step {
     double loss, lr, grad_norm, loss_scale, changed;
-    double max_abs, max_score; /**< of the stream and of attention scores; nan where there is nothing but NaN */
+    double max_abs, max_score; /**< of the stream and of attention scores (without attention 0); nan where there is nothing but NaN */
     bool skipped;
     uint64_t overflow_fwd, overflow_bwd;
 };
@@ -46,8 +47,10 @@ struct nh_trainer {
     int skipped_row;
     double start_loss, tail_loss, loss; /**< of the first step; summed over the last tenth of the steps; of the last step */
     double max_abs, max_score;          /**< largest so far */
-    double val_loss;                    /**< last one measured by who holds the data; nan = none */
-    struct nh_event first_forward, first_backward, stopping_offence; /**< first.kind NH_NO_OFFENCE = none */
+    bool has_scores;                    /**< there is attention, of which max_score tells */
+    int validated;                      /**< how often the data's holder has measured the loss on what is held out */
+    double val_loss;                    /**< the last one; means nothing before there is one */
+    struct nh_event first_forward, first_backward, first_update, stopping_offence; /**< first.kind NH_NO_OFFENCE = none */
     enum nh_stop stop;
     /* of the step under way: */
     int batches; /**< of it, done */
@@ -74,7 +77,13 @@ struct nh_train_step nh_trainer_update(struct nh_trainer *t);
 /** Runs the fp64 twin of the model forward: the master weights as they are, the tokens of the last batch. */
 int nh_trainer_shadow(const struct nh_trainer *t, struct nh_model *shadow, const int *tokens);
 
-/** The mean loss of the last tenth of the steps; nan before there is one. */
+/** The mean loss of the last tenth of the steps; means nothing before all steps are done. */
 double nh_trainer_tail_loss(const struct nh_trainer *t);
+
+/** True where all steps are done. */
+bool nh_trainer_is_done(const struct nh_trainer *t);
+
+/** The first of the forward passes and of the updates; without one, that of the backward pass which stopped the run. */
+struct nh_event nh_trainer_offender(const struct nh_trainer *t);
 
 #endif

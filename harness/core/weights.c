@@ -37,8 +37,10 @@ static bool apart(const struct nh_graph *g)
 
 size_t NH_T(nh_weights_memory)(const struct nh_graph *g)
 {
-    size_t copies = g->n_moments ? (size_t)g->n_moments + (apart(g) ? 1 : 0) + (g->sums_gradients ? 1 : 0) : 0;
-    return copies * g->n_weights;
+    if (!g->n_moments)
+        return 0;
+    size_t copies = (size_t)g->n_moments + (apart(g) ? 1 : 0) + (g->sums_gradients ? 1 : 0);
+    return copies * g->n_weights + g->n_weights / sizeof(real); /* the latter: a byte each */
 }
 
 bool NH_T(nh_weights_create)(struct nh_exec *x)
@@ -48,7 +50,8 @@ bool NH_T(nh_weights_create)(struct nh_exec *x)
         return true;
     x->masters = apart(g) ? NH_T(nh_take)(g->n_weights, sizeof(real)) : x->weights;
     x->grad_sum = g->sums_gradients ? NH_T(nh_take)(g->n_weights, sizeof(real)) : NULL;
-    bool ok = x->masters && (x->grad_sum || !g->sums_gradients);
+    x->changed = calloc(g->n_weights + 1, 1);
+    bool ok = x->masters && x->changed && (x->grad_sum || !g->sums_gradients);
     for (int i = 0; i < g->n_moments && ok; i++) {
         ok = (x->moments[i] = NH_T(nh_take)(g->n_weights, sizeof(real)));
         if (ok)
@@ -61,7 +64,7 @@ void NH_T(nh_weights_destroy)(struct nh_exec *x)
 {
     if (x->masters != x->weights)
         free(x->masters);
-    free(x->grad_sum), free(x->moments[0]), free(x->moments[1]);
+    free(x->grad_sum), free(x->moments[0]), free(x->moments[1]), free(x->changed);
 }
 
 /** True where a format is narrower than what carries it. */
@@ -70,27 +73,47 @@ static bool is_narrow(const struct nh_fmt *f)
     return NH_REAL_BITS == 32 ? f->man_bits < 23 || f->exp_bits < 8 : f->man_bits < 52 || f->exp_bits < 11;
 }
 
-/* ---- the cast of master weights, counted once a step ---- */
+/* ---- what is stored of a parameter: weights, and in an update moments; counted once a step ---- */
 
-/** Numbers [first, first + n) of a parameter while they are cast. */
+/** Order of what an update stores of a parameter. */
+enum { STAGE_MOMENT_1, STAGE_MOMENT_2, STAGE_WEIGHT, STAGES };
+
+/** Numbers [first, first + n) of a parameter while they are stored. */
 struct cast {
     struct nh_counts counts;
     struct nh_first offence;
     int64_t bad;
     int site, param;
     size_t first;
+    const real *exact;     /**< the numbers before any rounding; NULL = they come unrounded to the store */
+    const real *inputs[4]; /**< what each was made of, up to the first NULL; none: of itself */
+    unsigned inputs_of_all; /**< flags of what all were made of together */
 };
+
+static unsigned inputs_at(const struct cast *c, size_t index, double value)
+{
+    unsigned flags = c->inputs_of_all;
+    if (!c->inputs[0])
+        return isnan(value) ? (unsigned)HAS_NAN : isinf(value) ? (unsigned)HAS_INF : 0u;
+    for (int i = 0; i < 4 && c->inputs[i]; i++)
+        flags |= flags_of(c->inputs[i] + index, 1, 1);
+    return flags;
+}
 
 static void hear(void *arg, size_t index, double before)
 {
     struct cast *c = arg;
+    double value = c->exact ? (double)c->exact[index] : before;
+    unsigned inputs = inputs_at(c, index, value);
+    bool nan = isnan(value);
     c->bad++;
-    if (!isfinite(before)) {
+    if (inputs & HAS_NAN || (inputs && !nan)) {
         c->counts.propagated++;
         return;
     }
-    if (c->counts.overflow++ == 0)
-        c->offence = (struct nh_first){NH_OVERFLOW, c->site, (uint64_t)c->param, c->first + index, before};
+    c->counts.overflow += !nan, c->counts.nan_made += nan;
+    if (c->offence.kind == NH_NO_OFFENCE)
+        c->offence = (struct nh_first){nan ? NH_NAN_MADE : NH_OVERFLOW, c->site, (uint64_t)c->param, c->first + index, value, c->param + 1};
 }
 
 static void count(struct cast *c, const struct nh_span *span)
@@ -100,12 +123,18 @@ static void count(struct cast *c, const struct nh_span *span)
     nh_counts_add(&c->counts, &here);
 }
 
+/** Rounds n numbers to a format in place and counts them. */
+static void store(struct cast *c, const struct nh_fmt *f, real *p, size_t n)
+{
+    struct nh_span span = nh_span_zero();
+    nh_round_real(f, p, n, &span, hear, c);
+    count(c, &span);
+}
+
 /** Rounds w[0..n), which holds master weights, to the parameter's format in place. */
 static void cast(const struct nh_exec *x, struct cast *c, real *w, size_t n)
 {
-    struct nh_span span = nh_span_zero();
-    nh_round_real(&x->g->fmt[x->g->params[c->param].role], w, n, &span, hear, c);
-    count(c, &span);
+    store(c, &x->g->fmt[x->g->params[c->param].role], w, n);
 }
 
 static struct cast cast_begin(const struct nh_exec *x, int param, size_t first)
@@ -126,21 +155,21 @@ static void cast_end(struct nh_exec *x, const struct cast *c)
     }
 }
 
-/** Counts what did not even fit the master's format as its overflow, not as something that the cast was given. */
+/** Counts what did not even fit the master's format as its overflow or underflow, not as something that the cast was given. */
 static void settle(struct nh_exec *x, struct cast *c, struct cast *lost)
 {
     c->counts.propagated -= lost->counts.overflow, lost->counts.propagated = 0, lost->bad = 0;
-    if (lost->counts.overflow)
-        cast_end(x, lost);
+    cast_end(x, lost);
 }
 
-/** Rounds masters or moments, where their format is narrower than what carries them. */
-static void round_state(const struct nh_exec *x, enum nh_role role, real *w, size_t n, struct cast *lost)
+/** Rounds master weights, where their format is narrower than what carries them. Returns how many became zero. */
+static uint64_t round_masters(const struct nh_exec *x, real *w, size_t n, struct cast *lost)
 {
-    const struct nh_fmt *f = &x->g->fmt[role];
-    struct nh_span unused = nh_span_zero();
+    const struct nh_fmt *f = &x->g->fmt[NH_ROLE_MASTER];
+    struct nh_span span = nh_span_zero();
     if (is_narrow(f))
-        nh_round_real(f, w, n, &unused, lost ? hear : NULL, lost);
+        nh_round_real(f, w, n, &span, lost ? hear : NULL, lost);
+    return span.underflow;
 }
 
 void NH_T(nh_forget_param)(struct nh_exec *x, int param)
@@ -159,6 +188,7 @@ static void to_masters(const struct nh_exec *x, const double *w, size_t n, real 
         to[i] = (real)(narrow ? nh_round(f, w[i]) : w[i]);
         if (!isfinite(to[i]) && isfinite(w[i]))
             hear(lost, i, w[i]);
+        lost->counts.underflow += to[i] == 0 && w[i] != 0;
     }
 }
 
@@ -211,10 +241,10 @@ static void load_piece(struct nh_exec *x, const struct nh_weight_source *source,
     } else {
         source->read(source->arg, p, first, n, NH_REAL_BITS, to);
         if (!direct)
-            round_state(x, NH_ROLE_MASTER, to, n, &lost);
+            lost.counts.underflow += round_masters(x, to, n, &lost);
         if (master) {
             memcpy(master, to, n * sizeof *to);
-            round_state(x, NH_ROLE_MASTER, master, n, NULL);
+            round_masters(x, master, n, NULL);
         }
     }
     if (source->done)
@@ -291,8 +321,19 @@ void NH_T(nh_recast)(struct nh_exec *x)
 
 void *NH_T(nh_state)(struct nh_exec *x, int param, enum nh_state state)
 {
+    size_t at = x->g->params[param].offset;
+    if (state == NH_STATE_CHANGED)
+        return x->changed ? x->changed + at : NULL;
     real *base = state == NH_STATE_MASTER ? x->masters : x->moments[state - NH_STATE_MOMENT_1];
-    return base ? base + x->g->params[param].offset : NULL;
+    return base ? base + at : NULL;
+}
+
+bool NH_T(nh_broken_weights)(const struct nh_exec *x)
+{
+    bool broken = false;
+    for (int p = 0; p < x->g->n_params; p++)
+        broken |= x->bad_param[p] > 0;
+    return broken;
 }
 
 /* ---- gradients ---- */
@@ -349,6 +390,30 @@ double NH_T(nh_weight_grad_sum_sq)(const struct nh_exec *x)
     return sum;
 }
 
+/** Adds g[0..n), in which sums of a parameter's gradient begin at number `first`. A sum that leaves its format was made here. */
+static void add_gradients(struct nh_exec *x, int param, size_t first, const real *g, real *sum, size_t n)
+{
+    struct nh_first offence = {0};
+    uint64_t overflow = 0;
+    for (size_t i = 0; i < n; i++) {
+        real before = sum[i];
+        sum[i] += g[i];
+        if (isfinite(sum[i]) || !isfinite(before) || !isfinite(g[i]))
+            continue;
+        if (overflow++ == 0) /* behind the operations of the backward pass */
+            offence = (struct nh_first){NH_OVERFLOW, x->g->params[param].site, UINT64_MAX / 2 + (uint64_t)param, first + i,
+                                        (double)sum[i], param + 1};
+    }
+    if (!overflow)
+        return;
+#pragma omp critical(nh_weights)
+    {
+        x->counts[x->g->params[param].site * NH_DIRECTIONS + NH_WGRAD].overflow += overflow;
+        if (nh_earlier(&offence, &x->first[NH_WGRAD]))
+            x->first[NH_WGRAD] = offence;
+    }
+}
+
 void NH_T(nh_accumulate)(struct nh_exec *x, bool first)
 {
     int n;
@@ -357,69 +422,153 @@ void NH_T(nh_accumulate)(struct nh_exec *x, bool first)
     for (int i = 0; i < n; i++) {
         const real *g = wgrad_ptr(x, parts[i].param) + parts[i].first;
         real *sum = gradient(x, parts[i].param) + parts[i].first;
-        for (size_t j = 0; j < parts[i].n; j++)
-            sum[j] = first ? g[j] : sum[j] + g[j];
+        if (first)
+            memcpy(sum, g, parts[i].n * sizeof *sum);
+        else
+            add_gradients(x, parts[i].param, parts[i].first, g, sum, parts[i].n);
     }
     free(parts);
 }
 
 /* ---- the optimizers ---- */
 
-/** w = (1 - lr decay) w - step for numbers [first, first + n), n at most BLOCK, and their cast. */
-static uint64_t move_weights(struct nh_exec *x, struct cast *c, size_t first, const real *step, size_t n, const struct nh_update *u)
+/** What one thread stores of a parameter in an update. */
+struct move {
+    struct nh_exec *x;
+    const struct nh_update *u;
+    int param;
+    struct cast stored[STAGES];
+    uint64_t changed;
+};
+
+static struct move move_begin(struct nh_exec *x, const struct nh_update *u, int param)
 {
-    const struct nh_param *p = &x->g->params[c->param];
-    real keep = is_matrix(p) ? (real)(1 - u->lr * u->weight_decay) : 1;
-    real *w = x->masters + p->offset + first, *stored = x->weights + p->offset + first, before[BLOCK];
-    uint64_t changed = 0;
-    memcpy(before, stored, n * sizeof *before);
+    struct move m = {.x = x, .u = u, .param = param};
+    for (int k = 0; k < STAGES; k++) {
+        m.stored[k] = cast_begin(x, param, 0);
+        m.stored[k].site = k == STAGE_WEIGHT ? m.stored[k].site : x->g->params[param].moment_site[k];
+    }
+    return m;
+}
+
+/** Adds what was stored of a parameter, at one stage, to the counters of direction update. */
+static void count_update(struct nh_exec *x, int site, const struct nh_counts *counts, struct nh_first offence, int stage)
+{
+    offence.order = offence.order * STAGES + (uint64_t)stage;
+    nh_counts_add(&x->counts[site * NH_DIRECTIONS + NH_UPDATE], counts);
+    if (nh_earlier(&offence, &x->first[NH_UPDATE]))
+        x->first[NH_UPDATE] = offence;
+}
+
+static void move_end(const struct move *m)
+{
+    cast_end(m->x, &m->stored[STAGE_WEIGHT]);
+#pragma omp critical(nh_weights)
+    for (int k = 0; k < m->x->g->n_moments; k++)
+        count_update(m->x, m->stored[k].site, &m->stored[k].counts, m->stored[k].offence, k);
+}
+
+/** Rounds n new moments and stores them as numbers [first, first + n) of the parameter. */
+static void store_moments(struct move *m, int k, size_t first, real *fresh, size_t n)
+{
+    struct nh_exec *x = m->x;
+    struct cast *c = &m->stored[k];
+    real *kept = x->moments[k] + x->g->params[m->param].offset + first;
+    c->first = first, c->inputs[0] = gradient(x, m->param) + first, c->inputs[1] = kept;
+    store(c, &x->g->fmt[NH_ROLE_MOMENT], fresh, n);
+    memcpy(kept, fresh, n * sizeof *kept);
+}
+
+/** Squares that vanish in the carrier are lost as those that vanish in the format. */
+static uint64_t lost_squares(const real *square, const real *gradient, size_t n)
+{
+    uint64_t lost = 0;
+    for (size_t i = 0; i < n; i++)
+        lost += square[i] == 0 && gradient[i] != 0;
+    return lost;
+}
+
+/** The first of n second moments that its format makes zero while eps would not hide it, if its first moment is not zero. */
+static struct nh_first lost_divisor(const struct move *m, size_t first, const real *moment, const real *square, size_t n, real unbias,
+                                    real eps)
+{
+    const struct nh_fmt *f = &m->x->g->fmt[NH_ROLE_MOMENT];
+    real half = (real)(f->min_subnormal / 2);
+    for (size_t i = 0; i < n && is_narrow(f); i++)
+        if (square[i] <= half && unbias * r_sqrt(square[i]) > eps && moment[i] != 0)
+            return (struct nh_first){NH_UNDERFLOW, m->stored[STAGE_MOMENT_2].site, (uint64_t)m->param, first + i, (double)square[i],
+                                     m->param + 1};
+    return (struct nh_first){0};
+}
+
+/** w = (1 - lr decay) w - step for numbers [first, first + n), n at most BLOCK, and their cast. moments: as many of them as the step
+ *  was made of. */
+static void move_weights(struct move *m, size_t first, const real *step, size_t n, int moments)
+{
+    struct nh_exec *x = m->x;
+    const struct nh_param *p = &x->g->params[m->param];
+    real keep = is_matrix(p) ? (real)(1 - m->u->lr * m->u->weight_decay) : 1;
+    real *w = x->masters + p->offset + first, *stored = x->weights + p->offset + first, exact[BLOCK], fresh[BLOCK], narrow[BLOCK];
+    unsigned char *changed = x->changed + p->offset + first;
+    struct cast *c = &m->stored[STAGE_WEIGHT];
 #pragma omp simd
     for (size_t i = 0; i < n; i++)
-        w[i] = keep * w[i] - step[i];
-    struct cast lost = cast_begin(x, c->param, first); /* what does not even fit the master's format */
-    round_state(x, NH_ROLE_MASTER, w, n, &lost);
-    if (w != stored)
-        memcpy(stored, w, n * sizeof *stored);
-    c->first = first;
-    cast(x, c, stored, n);
-    settle(x, c, &lost);
-    for (size_t i = 0; i < n; i++)
-        changed += stored[i] != before[i];
-    return changed;
+        exact[i] = keep * w[i] - step[i];
+    memcpy(fresh, exact, n * sizeof *fresh);
+    c->counts.underflow += round_masters(x, fresh, n, NULL);
+    memcpy(narrow, fresh, n * sizeof *narrow);
+    c->first = first, c->exact = exact, c->inputs[0] = w;
+    for (int k = 0; k < moments; k++)
+        c->inputs[1 + k] = x->moments[k] + p->offset + first;
+    if (moments)
+        c->inputs[1 + moments] = gradient(x, m->param) + first;
+    cast(x, c, narrow, n);
+    for (size_t i = 0; i < n; i++) {
+        unsigned char moved = narrow[i] != stored[i];
+        m->changed += moved, changed[i] |= moved;
+    }
+    memcpy(w, fresh, n * sizeof *w);
+    memcpy(stored, narrow, n * sizeof *stored); /* the masters where both are one */
 }
 
 /** Loshchilov and Hutter, arXiv:1711.05101, algorithm 2: m = b1 m + (1-b1) g, v = b2 v + (1-b2) g^2,
  *  step = lr m/(1-b1^t) / (sqrt(v/(1-b2^t)) + eps). */
-static void adamw(const struct nh_exec *x, int param, size_t first, real *step, size_t n, const struct nh_update *u)
+static void adamw(struct move *move, size_t first, real *step, size_t n)
 {
-    size_t at = x->g->params[param].offset + first;
-    const real *g = gradient(x, param) + first;
-    real *m = x->moments[0] + at, *v = x->moments[1] + at;
-    real b1 = (real)u->beta1, b2 = (real)u->beta2, c1 = (real)(1 - u->beta1), c2 = (real)(1 - u->beta2);
+    const struct nh_exec *x = move->x;
+    const struct nh_update *u = move->u;
+    size_t at = x->g->params[move->param].offset + first;
+    const real *g = gradient(x, move->param) + first, *m = x->moments[0] + at, *v = x->moments[1] + at;
+    real b1 = (real)u->beta1, b2 = (real)u->beta2, c1 = (real)(1 - u->beta1), c2 = (real)(1 - u->beta2), next_m[BLOCK], next_v[BLOCK];
     real factor = (real)u->factor, eps = (real)fmax(u->eps, (double)REAL_MIN); /* 0/0 would be no zero */
     real rate = (real)(u->lr / (1 - pow(u->beta1, u->step))), unbias = (real)(1 / sqrt(1 - pow(u->beta2, u->step)));
 #pragma omp simd
     for (size_t i = 0; i < n; i++) {
         real d = factor * g[i];
-        m[i] = b1 * m[i] + c1 * d;
-        v[i] = b2 * v[i] + c2 * d * d;
+        next_m[i] = b1 * m[i] + c1 * d;
+        next_v[i] = b2 * v[i] + c2 * d * d;
     }
-    round_state(x, NH_ROLE_MOMENT, m, n, NULL), round_state(x, NH_ROLE_MOMENT, v, n, NULL);
+    move->stored[STAGE_MOMENT_2].counts.underflow += lost_squares(next_v, g, n);
+    store_moments(move, 0, first, next_m, n);
+    struct nh_first lost = lost_divisor(move, first, m, next_v, n, unbias, eps), *offence = &move->stored[STAGE_MOMENT_2].offence;
+    store_moments(move, 1, first, next_v, n);
+    if (nh_earlier(&lost, offence))
+        *offence = lost;
 #pragma omp simd
     for (size_t i = 0; i < n; i++)
         step[i] = rate * m[i] / (unbias * r_sqrt(v[i]) + eps);
 }
 
 /** Momentum as in torch.optim.SGD: m = mu m + g, step = lr m. */
-static void sgd(const struct nh_exec *x, int param, size_t first, real *step, size_t n, const struct nh_update *u)
+static void sgd(struct move *move, size_t first, real *step, size_t n)
 {
-    const real *g = gradient(x, param) + first;
-    real *m = x->moments[0] + x->g->params[param].offset + first;
-    real mu = (real)u->momentum, factor = (real)u->factor, lr = (real)u->lr;
+    const struct nh_exec *x = move->x;
+    const real *g = gradient(x, move->param) + first, *m = x->moments[0] + x->g->params[move->param].offset + first;
+    real mu = (real)move->u->momentum, factor = (real)move->u->factor, lr = (real)move->u->lr, next[BLOCK];
 #pragma omp simd
     for (size_t i = 0; i < n; i++)
-        m[i] = mu * m[i] + factor * g[i];
-    round_state(x, NH_ROLE_MOMENT, m, n, NULL);
+        next[i] = mu * m[i] + factor * g[i];
+    store_moments(move, 0, first, next, n);
 #pragma omp simd
     for (size_t i = 0; i < n; i++)
         step[i] = lr * m[i];
@@ -467,17 +616,19 @@ static uint64_t muon(struct nh_exec *x, int param, int row0, int rows, const str
     const struct nh_param *p = &x->g->params[param];
     int cols = p->cols, small = rows < cols ? rows : cols, large = rows < cols ? cols : rows;
     size_t first = (size_t)row0 * (size_t)cols, n = (size_t)rows * (size_t)cols;
-    const real *g = gradient(x, param) + first;
-    real *m = x->moments[0] + p->offset + first;
+    const real *g = gradient(x, param) + first, *m = x->moments[0] + p->offset + first;
     real *room = malloc((3 * n + 2 * (size_t)small * (size_t)small) * sizeof *room), *step = room + n;
     if (!room)
         nh_no_memory(); /* a small part of what the model has just been given */
     real mu = (real)u->momentum, factor = (real)u->factor;
+    struct move move = move_begin(x, u, param);
     for (size_t i = 0; i < n; i++)
-        m[i] = mu * m[i] + factor * g[i];
-    round_state(x, NH_ROLE_MOMENT, m, n, NULL);
+        room[i] = mu * m[i] + factor * g[i];
+    store_moments(&move, 0, first, room, n);
     for (size_t i = 0; i < n; i++)
         room[i] = factor * g[i] + mu * m[i];
+    /* a number of the step is made of the whole matrix */
+    move.stored[STAGE_WEIGHT].inputs_of_all = flags_of(m, n, 1) | flags_of(g, n, 1);
     if (rows > cols)
         transpose(room, rows, cols, step);
     else
@@ -490,13 +641,11 @@ static uint64_t muon(struct nh_exec *x, int param, int row0, int rows, const str
     real rate = (real)(0.2 * sqrt(large) * u->lr);
     for (size_t i = 0; i < n; i++)
         room[i] *= rate;
-    struct cast c = cast_begin(x, param, first);
-    uint64_t changed = 0;
     for (size_t i = 0; i < n; i += BLOCK)
-        changed += move_weights(x, &c, first + i, room + i, n - i < BLOCK ? n - i : BLOCK, u);
-    cast_end(x, &c);
+        move_weights(&move, first + i, room + i, n - i < BLOCK ? n - i : BLOCK, 0);
+    move_end(&move);
     free(room);
-    return changed;
+    return move.changed;
 }
 
 static uint64_t muon_matrices(struct nh_exec *x, const struct nh_update *u)
@@ -515,9 +664,10 @@ uint64_t NH_T(nh_update_weights)(struct nh_exec *x, const struct nh_update *u)
 {
     const struct nh_graph *g = x->g;
     bool by_muon = u->optimizer == NH_OPTIMIZER_MUON;
-    int n;
+    int n, moments = u->optimizer == NH_OPTIMIZER_SGD ? 1 : 2;
     struct part *parts = parts_of(g, &n);
     assert(g->n_moments);
+    NH_T(nh_reset_direction)(x, NH_UPDATE);
     for (int i = 0; i < n; i++)
         NH_T(nh_forget_param)(x, parts[i].param);
     uint64_t changed = by_muon ? muon_matrices(x, u) : 0;
@@ -525,15 +675,19 @@ uint64_t NH_T(nh_update_weights)(struct nh_exec *x, const struct nh_update *u)
     for (int i = 0; i < n; i++) {
         if (by_muon && is_hidden(g, &g->params[parts[i].param]))
             continue;
-        struct cast c = cast_begin(x, parts[i].param, parts[i].first);
+        struct move move = move_begin(x, u, parts[i].param);
         real step[BLOCK];
         for (size_t k = 0; k < parts[i].n; k += BLOCK) {
             size_t first = parts[i].first + k, size = parts[i].n - k < BLOCK ? parts[i].n - k : BLOCK;
-            (u->optimizer == NH_OPTIMIZER_SGD ? sgd : adamw)(x, parts[i].param, first, step, size, u);
-            changed += move_weights(x, &c, first, step, size, u);
+            (u->optimizer == NH_OPTIMIZER_SGD ? sgd : adamw)(&move, first, step, size);
+            move_weights(&move, first, step, size, moments);
         }
-        cast_end(x, &c);
+        move_end(&move);
+        changed += move.changed;
     }
+    for (int p = 0; p < g->n_params; p++)
+        if (!g->params[p].frozen && g->params[p].weight_site >= 0)
+            count_update(x, g->params[p].weight_site, &x->param_counts[p], x->param_first[p], STAGE_WEIGHT);
     free(parts);
     return changed;
 }

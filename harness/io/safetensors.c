@@ -491,7 +491,7 @@ void nh_tensor_let_go(const struct nh_tensor *t, size_t first, size_t n)
 
 int nh_safetensors_copy(const struct nh_safetensors *s, const char *name, enum nh_tensor_type type, void *out, size_t n)
 {
-    assert(type == NH_TENSOR_F64 || type == NH_TENSOR_F32);
+    assert(type == NH_TENSOR_F64 || type == NH_TENSOR_F32 || type == NH_TENSOR_BOOL);
     const struct nh_tensor *t = nh_safetensors_find(s, name);
     if (!t)
         return nh_fail(NH_FAILED, "'%s' has no tensor '%.80s', which must hold %zu numbers of %s", s->path, name, n,
@@ -558,7 +558,7 @@ int nh_safetensors_prepare(struct nh_part **out, const char *path, bool replace,
     if (!status)
         status = nh_part_write(p, "        ", padded - length);
     for (size_t i = 0; i < n && !status; i++) {
-        assert(tensors[i].type == NH_TENSOR_F64 || tensors[i].type == NH_TENSOR_F32);
+        assert(tensors[i].type == NH_TENSOR_F64 || tensors[i].type == NH_TENSOR_F32 || tensors[i].type == NH_TENSOR_BOOL);
         status = nh_part_write(p, tensors[i].numbers, bytes_out(&tensors[i]));
     }
     if (!status)

@@ -80,7 +80,8 @@ void nh_tensor_convert(const struct nh_tensor *t, size_t first, size_t n, int bi
 /** Numbers [first, first + n) are not read soon: memory need not hold what is mapped of them. */
 void nh_tensor_let_go(const struct nh_tensor *t, size_t first, size_t n);
 
-/** Copies the n numbers of a tensor bit by bit, to doubles (NH_TENSOR_F64) or floats (NH_TENSOR_F32). NH_FAILED where
+/** Copies the n numbers of a tensor bit by bit, to doubles (NH_TENSOR_F64), floats (NH_TENSOR_F32) or bytes
+ * of 0 and 1 (NH_TENSOR_BOOL). NH_FAILED where
  * it is missing, of another type or of another size. */
 int nh_safetensors_copy(const struct nh_safetensors *s, const char *name, enum nh_tensor_type type, void *out,
                         size_t n);
@@ -88,7 +89,7 @@ int nh_safetensors_copy(const struct nh_safetensors *s, const char *name, enum n
 /** The text of a name in __metadata__; NULL where there is none. */
 const char *nh_safetensors_meta(const struct nh_safetensors *s, const char *name);
 
-/** A tensor to be written: doubles (NH_TENSOR_F64) or floats (NH_TENSOR_F32). */
+/** A tensor to be written: doubles (NH_TENSOR_F64), floats (NH_TENSOR_F32) or bytes of 0 and 1 (NH_TENSOR_BOOL). */
 struct nh_tensor_out {
     const char *name;
     enum nh_tensor_type type;

@@ -365,11 +365,12 @@ START_TEST(mean_loss_of_the_last_tenth)
     small_begin(&x, "--steps 21");
     double first = 0, sum = 0;
     for (int step = 0; step < 21; step++) {
-        ck_assert(isnan(nh_trainer_tail_loss(&x.trainer)) == (step <= 18));
+        ck_assert(!nh_trainer_is_done(&x.trainer));
         double loss = trained_step(&x).loss;
         first = step ? first : loss;
         sum += step < 18 ? 0 : loss;
     }
+    ck_assert(nh_trainer_is_done(&x.trainer));
     assert_near(nh_trainer_tail_loss(&x.trainer), sum / 3, 1e-12);
     ck_assert_double_eq(x.trainer.start_loss, first);
     trained_end(&x);
@@ -405,14 +406,51 @@ START_TEST(counters_of_several_batches)
         trained_step(&x);
         const struct nh_graph *g = x.model.graph;
         const struct nh_counts *last = x.model.core->counts(x.model.exec);
-        uint64_t weights = 0;
+        uint64_t weights[NH_DIRECTIONS] = {0}, moments = 0;
         for (int i = 0; i < g->n_sites * NH_DIRECTIONS; i++) {
-            bool weight = g->sites[i / NH_DIRECTIONS].name == NH_SITE_WEIGHT;
-            ck_assert_uint_eq(x.trainer.counts[i].total, last[i].total * (weight ? 1 : 3));
-            weights += weight ? x.trainer.counts[i].total : 0;
+            enum nh_site_name name = g->sites[i / NH_DIRECTIONS].name;
+            bool update = i % NH_DIRECTIONS == NH_UPDATE;
+            ck_assert_uint_eq(x.trainer.counts[i].total, last[i].total * (update || name == NH_SITE_WEIGHT ? 1 : 3));
+            weights[i % NH_DIRECTIONS] += name == NH_SITE_WEIGHT ? x.trainer.counts[i].total : 0;
+            moments += name == NH_SITE_MOMENT_1 || name == NH_SITE_MOMENT_2 ? x.trainer.counts[i].total : 0;
         }
-        ck_assert_uint_eq(weights, nh_graph_parameters(g));
+        ck_assert_uint_eq(weights[NH_FWD], nh_graph_parameters(g));
+        ck_assert_uint_eq(weights[NH_UPDATE], nh_graph_parameters(g));
+        ck_assert_uint_eq(moments, 2 * nh_graph_parameters(g));
     }
+    trained_end(&x);
+}
+END_TEST
+
+/** One number of the gradient, the moment or the weight that leaves its format is found by parameter and index. */
+START_TEST(offence_of_an_update_names_step_tensor_and_index)
+{
+    static const struct {
+        const char *options;
+        enum nh_site_name site;
+        enum nh_offence kind;
+    } cases[] = {
+        {"--optimizer sgd --momentum 0 --clip off --lr 3e38 --z-loss 1000", NH_SITE_WEIGHT, NH_OVERFLOW},
+        {"--optimizer sgd --momentum 0 --clip off --lr 1e6 --roles master=fp16 --z-loss 100000", NH_SITE_WEIGHT, NH_OVERFLOW},
+        {"--optimizer sgd --clip off --roles moment=fp16 --z-loss 1e9", NH_SITE_MOMENT_1, NH_OVERFLOW},
+        {"--optimizer muon --clip off --roles moment=fp16 --z-loss 1e9", NH_SITE_MOMENT_1, NH_OVERFLOW},
+        {"--clip off --roles moment=fp16 --z-loss 100000", NH_SITE_MOMENT_2, NH_OVERFLOW},
+        {"--clip off --roles moment=fp16", NH_SITE_MOMENT_2, NH_UNDERFLOW},
+        {"--weight-decay 1000 --lr 1e38", NH_SITE_WEIGHT, NH_OVERFLOW},
+    };
+    struct trained x;
+    small_begin(&x, cases[_i].options);
+    trained_step(&x);
+    const struct nh_event e = nh_trainer_offender(&x.trainer);
+    const struct nh_graph *g = x.model.graph;
+    ck_assert_str_eq(nh_offence_names[e.first.kind], nh_offence_names[cases[_i].kind]);
+    ck_assert_str_eq(nh_site_names[g->sites[e.first.site].name], nh_site_names[cases[_i].site]);
+    ck_assert_int_eq(e.direction, NH_UPDATE);
+    ck_assert_int_eq(e.step, 0);
+    ck_assert_int_gt(e.first.param, 0);
+    const struct nh_param *p = &g->params[e.first.param - 1];
+    ck_assert_uint_lt(e.first.index, (uint64_t)p->rows * (uint64_t)p->cols);
+    ck_assert_int_eq(g->sites[e.first.site].layer, p->layer);
     trained_end(&x);
 }
 END_TEST
@@ -464,6 +502,7 @@ int main(void)
     tcase_add_test(tc, texts_tell_the_stops_apart);
     tcase_add_test(tc, mean_loss_of_the_last_tenth);
     tcase_add_test(tc, offences_in_the_order_of_the_pass);
+    tcase_add_loop_test(tc, offence_of_an_update_names_step_tensor_and_index, 0, 7);
     tcase_add_test(tc, counters_of_several_batches);
     tcase_add_test(tc, changed_weights_miscounted);
     return run_suite(suite, tc);
