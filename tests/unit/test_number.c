@@ -161,7 +161,7 @@ START_TEST(what_is_no_number_is_refused)
 }
 END_TEST
 
-/* The same list is read by the figures' reader in tests/plots/figures.sh: what each number is, a tab, its text. */
+/* The same list is read by the figures' reader in tests/plots/inputs.sh: what each number is, a tab, its text. */
 START_TEST(numbers_are_of_the_kind_that_figures_read)
 {
     char path[512], line[256];
