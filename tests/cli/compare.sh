@@ -264,7 +264,7 @@ check 'a sample that was measured twice counts once, and differences are told' s
 damaged_runs() {
     rm -rf hurt && cp -r rates hurt && rm hurt/*.csv || return
     compare hurt --by lr || return
-    head -n -1 hurt/lr=3-1/steps.csv >cut && cp cut hurt/lr=3-1/steps.csv && refused 1 'hurt/lr=3-1/steps.csv has' hurt --by lr || return
+    head -n -1 hurt/lr=3-1/steps.csv >shorter && cp shorter hurt/lr=3-1/steps.csv && refused 1 'hurt/lr=3-1/steps.csv has' hurt --by lr || return
     rm hurt/lr=3-1/steps.csv && refused 1 'hurt/lr=3-1/steps.csv is missing' hurt --by lr || return
     head -c 700 "rates/lr=3-1/layers.csv" >hurt/lr=3-1/layers.csv && refused 1 'hurt/lr=3-1/layers.csv' hurt --by lr || return
     rm -r hurt/lr=3-1 && cp rates/config.csv hurt && cp rates/layers.csv hurt && refused 1 'which is in no folder beside it' hurt --by lr || return

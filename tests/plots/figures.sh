@@ -2,8 +2,8 @@
 # figures.sh: every figure on small results with nan, inf and zero, in every kind of file, whole and without a warning.
 set -euo pipefail
 root=$(dirname -- "$(realpath -- "$0")")/../..
-# shellcheck source=tests/plots/draw.sh
-. "$root/tests/plots/draw.sh"
+# shellcheck source=tests/draw.sh
+. "$root/tests/draw.sh"
 
 # Of a figure: the file to draw, the column without which it is nothing, the settings.
 figure_data() {

@@ -2,8 +2,8 @@
 # inputs.sh: what plots/plot makes of numbers, labels, samples and files that are there already, and what it leaves behind.
 set -euo pipefail
 root=$(dirname -- "$(realpath -- "$0")")/../..
-# shellcheck source=tests/plots/draw.sh
-. "$root/tests/plots/draw.sh"
+# shellcheck source=tests/draw.sh
+. "$root/tests/draw.sh"
 
 plot growth "$data/layers.csv" -o growth.svg
 
