@@ -149,6 +149,7 @@ static int build(struct job *job)
         return status;
     b->g->exit_value = b->out, b->g->head_rec = b->g->n_recs;
     nh_graph_close(b->g);
+    nh_note_eps(b->g);
     job->core = b->op->unrounded ? &nh_core_f64 : nh_core_for(b->g);
     const double y = (double)b->g->rows * b->g->values[b->out].cols * sizeof(double); /* as it is read */
     const double need = (double)job->core->memory(b->g, 1, b->q->gradients) + y;

@@ -229,6 +229,8 @@ static int run_all(struct nh_run *run, double start)
         status = nh_threads_start(c->threads);
         if (!status)
             status = make_models(run);
+        if (!status)
+            nh_note_eps(run->model.graph);
     }
     if (!status && !finished)
         status = c->train.steps ? train(run, resume, &finished) : look(run, &finished);

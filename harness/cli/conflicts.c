@@ -412,10 +412,15 @@ static int roles(const struct nh_options *o)
     return twice ? nh_fail(NH_USAGE, "--%s and --roles speak of the same; leave one out", twice) : NH_OK;
 }
 
+static int numbers(const struct nh_options *o)
+{
+    return nh_numbers_fit(&o->config);
+}
+
 int nh_options_conflicts(const struct nh_options *o)
 {
     static int (*const checks[])(const struct nh_options *) = {
-        attention_only, ffn_only,   heads,     kv_heads, rotation,           hidden_width,
+        numbers, attention_only, ffn_only,   heads,     kv_heads, rotation,           hidden_width,
         experts, /* before all that build the model */
         norms,          qk_norm,    post_gain, images,   cotangent,          jacobian,
         pattern,

@@ -2,6 +2,7 @@
 /** What is asked of `harness op`: the name of the operation, options of all of them, attributes of some. */
 #include "harness/cli/near.h"
 #include "harness/cli/op.h"
+#include "harness/cli/options.h"
 #include "harness/core/err.h"
 #include "results/file.h"
 
@@ -142,6 +143,8 @@ int nh_op_request_read(struct nh_op_request *q, const struct nh_operation *op, i
         status = take(q, op, argc, argv, &i, &given);
     if (!status && (!q->in || !q->out))
         status = nh_fail(NH_USAGE, "%s needs both files: --in A.safetensors --out B.safetensors", op->name);
+    if (!status)
+        status = nh_numbers_fit(&q->config);
     struct stat in, out;
     if (!status && stat(q->in, &in) == 0 && stat(q->out, &out) == 0 && in.st_dev == out.st_dev && in.st_ino == out.st_ino)
         status = nh_fail(NH_USAGE, "--in and --out are the same file, %.200s; choose another --out", q->out);

@@ -84,4 +84,14 @@ void nh_options_tell(nh_option_tell *tell, void *arg);
 /** Writes all options with their defaults, two columns, at most 100 characters wide. */
 void nh_options_help(FILE *file);
 
+/* fits.c */
+
+struct nh_graph;
+
+/** NH_USAGE where a factor or divisor is 0 or inf in the format in which it is used, or its reciprocal is. */
+int nh_numbers_fit(const struct nh_config *config);
+
+/** Says on stderr that an eps above 0 is 0 in the format of norm statistics. */
+void nh_note_eps(const struct nh_graph *g);
+
 #endif

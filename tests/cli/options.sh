@@ -147,6 +147,24 @@ names_are_taken() {
         refused_at_the_end "$status" || return
     done <names
 }
+for number in --softcap=1e-50 --score-softcap=1e-60 --query-scalar=1e-80 --pb-relax=1e-40 --ln-relax=1e-45 --z-loss=1e-300 \
+    --embed-shrink=1e-60 --rope-scaling=linear:1e-60 --theta=1e-50; do
+    check "a number that fp32 does not hold: $number" hints 'is out of the range of fp32' --dry-run "$number"
+done
+check 'a factor that is 0 in its format' hints 'is 0 in fp16, the format of embeddings' --dry-run --dtype fp16 --embed-scale 1e-9
+check 'a cap of an operation that is 0' hints 'is out of the range of fp32' op softcap --softcap 1e-50 --in a --out b
+
+eps_is_told() {
+    "$program" --depth 1 --width 16 --heads 2 --data zipf --vocab 32 --seq 8 --batch 2 --probes none --out eps --force "$@" >out 2>err &&
+        grep -q 'is 0 in .*, the format of norm statistics' err
+}
+check 'an eps that is 0 in the format of statistics is told' eps_is_told --norm-stats dtype --dtype fp16 --eps 1e-9
+check 'an eps that is 0 in the carrier is told' eps_is_told --eps 1e-50
+eps_is_not_told() {
+    ! eps_is_told "$@"
+}
+check 'an eps that is no 0 is not told' eps_is_not_told --dtype fp16 --eps 1e-9
+
 check 'listed layouts are taken' names_are_taken layouts layout
 check 'listed probes are taken' names_are_taken probes probes
 check 'listed policies are taken' names_are_taken policies policy
