@@ -17,6 +17,7 @@
 #include <gsl/gsl_errno.h>
 #include <jansson.h>
 #include <obstack.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -178,15 +179,43 @@ static void prepare_for_no_memory(void)
     gsl_set_error_handler(gsl_failed);
 }
 
+static volatile sig_atomic_t reader_gone;
+
+static void on_limit(int number)
+{
+    if (number == SIGPIPE)
+        reader_gone = true;
+}
+
+/* A limit on file sizes, or a pipe whose reader has gone, is an error of the write and not the end: a training outlives the reader of
+ * its talk. Signals that have a handler are themselves again in a program that is started; ignored ones would not be. */
+static void listen_to_limits(void)
+{
+    const struct sigaction action = {.sa_handler = on_limit, .sa_flags = (int)SA_RESTART};
+    sigaction(SIGXFSZ, &action, NULL);
+    sigaction(SIGPIPE, &action, NULL);
+}
+
+/* Who has read enough wants no word about it: the end is that of any program whose reader has gone. */
+static void end_like_a_pipe(void)
+{
+    signal(SIGPIPE, SIG_DFL);
+    raise(SIGPIPE);
+}
+
 int main(int argc, char **argv)
 {
     nh_blas_alone(argv);
+    listen_to_limits();
     occupy_standard_streams();
     prepare_for_no_memory();
     int status = nh_fmt_self_check();
     if (!status)
         status = dispatch(argc > 0 ? argc - 1 : 0, argv + 1);
-    if ((fflush(stdout) || ferror(stdout)) && !status)
+    const bool unsaid = fflush(stdout) || ferror(stdout);
+    if (unsaid && reader_gone && !status)
+        end_like_a_pipe();
+    if (unsaid && !status)
         status = nh_fail(NH_FAILED, "cannot write to standard output: %s; give it a place with room", strerror(errno));
     if (status)
         nh_text_line(stderr, "harness: %s", nh_error());

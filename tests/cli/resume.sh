@@ -136,6 +136,8 @@ interrupt() {
         rm -rf stopped # too early, or too late
     done
     [ "$status" -eq "$2" ] || say "exit code $status: $(cat err)" || return
+    ! grep -qi 'nan' out || say "not measured is not nan: $(cat out)" || return
+    grep -q '"final_loss": null' stopped/run.json && grep -qE '"start_loss": [0-9.]+,' stopped/run.json || say "$(grep _loss stopped/run.json)" || return
     grep -q '^status  *interrupted' out || say "said: $(cat out)" || return
     steps=$(sed -n 's/^    "steps_done": \([0-9]*\),$/\1/p' stopped/run.json)
     diff <(seq 0 $((steps - 1))) <(column stopped/steps.csv step)
@@ -368,14 +370,39 @@ small_limit() {
 }
 check 'a limit that no checkpoint fits in' small_limit
 
-killed_by_limit() {
-    local status=0
+# The signal of the limit does not end it without a word.
+told_by_limit() {
     rm -rf full
-    (ulimit -c 0 -f 64 && exec "$program" "${often[@]}" --out full >out 2>err) 2>said_shell || status=$?
-    [ "$status" -gt 128 ] && [ -s full/checkpoint.safetensors ] && [ ! -e full/run.json ] || say "exit code $status" || return
+    (ulimit -c 0 -f 64 && refused 1 'too large' "${often[@]}" --out full) || return
+    [[ -s full/checkpoint.safetensors && ! -e full/run.json ]] || say "left: $(ls full)" || return
     run 0 "${often[@]}" --out full --resume && same full often
 }
-check 'killed by the limit' killed_by_limit
+check 'a limit whose signal nobody ignores' told_by_limit
+
+# ---- a look at the start ----
+
+look=(--layout sandwich --depth 20 --dtype fp16 --width 16 --heads 2 --seq 8 --batch 2 --data uniform --vocab 32 --threads 1)
+
+# Dead at every change of a file, in a new folder and by --force over an older run.
+looks() {
+    run 0 "${look[@]}" --out whole || return
+    local at status force
+    for force in '' --force; do
+        for ((at = 1;; at++)); do
+            rm -rf dead
+            [ ! "$force" ] || cp -r whole dead || return
+            status=0
+            # shellcheck disable=SC2086 # one word or none
+            NH_CRASH_AT=$at preloaded "${look[@]}" --out dead $force || status=$?
+            [ "$status" -ne 0 ] || break
+            [ "$status" -eq 137 ] || say "call $at: exit code $status: $(cat err)" || return
+            [ ! -e dead/run.json ] || same whole dead || say "call $at: looks whole" || return
+            run 0 "${look[@]}" --out dead && same whole dead || say "after call $at" || return
+        done
+        [ "$at" -gt 10 ] || say "only $at calls" || return
+    done
+}
+check 'a look that dies, then runs again' looks
 
 # ---- export ----
 

@@ -270,6 +270,14 @@ overflowed() {
 }
 check 'a forward overflow that passes' overflowed
 
+# One update with this rate leaves no finite weight; the loss before it was a healthy one.
+broken_validation() {
+    run 0 --depth 1 --width 16 --heads 2 --layout pre --data zipf --vocab 32 --seq 8 --batch 2 --optimizer sgd --momentum 0 --lr 1e30 \
+        --clip off --steps 1 --probes none --out gone || return
+    is "$(cells gone val_loss)" nan && is "$(field gone status)" diverged && grep -q '"val_loss": "nan"' gone/run.json
+}
+check 'a validation that is nan is written, and no run with one is well' broken_validation
+
 # ---- beside other runs ----
 
 finished() {
