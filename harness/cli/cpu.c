@@ -6,11 +6,21 @@
 #include <stdlib.h>
 
 static const char *const names[NH_CPU_FEATURES] = {
-    [NH_CPU_SSE4_2] = "sse4.2",         [NH_CPU_POPCNT] = "popcnt",         [NH_CPU_AVX] = "avx",
-    [NH_CPU_F16C] = "f16c",             [NH_CPU_FMA] = "fma",               [NH_CPU_BMI] = "bmi",
-    [NH_CPU_BMI2] = "bmi2",             [NH_CPU_AVX2] = "avx2",             [NH_CPU_AVX512F] = "avx512f",
-    [NH_CPU_AVX512CD] = "avx512cd",     [NH_CPU_AVX512BW] = "avx512bw",     [NH_CPU_AVX512DQ] = "avx512dq",
-    [NH_CPU_AVX512VL] = "avx512vl",     [NH_CPU_AVX512IFMA] = "avx512ifma", [NH_CPU_AVX512VBMI] = "avx512vbmi",
+    [NH_CPU_SSE4_2] = "sse4.2",
+    [NH_CPU_POPCNT] = "popcnt",
+    [NH_CPU_AVX] = "avx",
+    [NH_CPU_F16C] = "f16c",
+    [NH_CPU_FMA] = "fma",
+    [NH_CPU_BMI] = "bmi",
+    [NH_CPU_BMI2] = "bmi2",
+    [NH_CPU_AVX2] = "avx2",
+    [NH_CPU_AVX512F] = "avx512f",
+    [NH_CPU_AVX512CD] = "avx512cd",
+    [NH_CPU_AVX512BW] = "avx512bw",
+    [NH_CPU_AVX512DQ] = "avx512dq",
+    [NH_CPU_AVX512VL] = "avx512vl",
+    [NH_CPU_AVX512IFMA] = "avx512ifma",
+    [NH_CPU_AVX512VBMI] = "avx512vbmi",
     [NH_CPU_AVX512VNNI] = "avx512vnni",
 };
 
@@ -44,7 +54,8 @@ __attribute__((constructor)) static void check(void)
     const char *missing = nh_cpu_missing(nh_cpu_needed, present());
     if (!missing)
         return;
-    fprintf(stderr, "harness: this build is for a processor with %s, which this one lacks; build it on this machine, or with -Dnative=false\n",
+    fprintf(stderr,
+            "harness: this build is for a processor with %s, which this one lacks; build it on this machine, or with -Dnative=false\n",
             missing);
     _Exit(1);
 }

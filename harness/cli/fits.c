@@ -41,8 +41,8 @@ int nh_numbers_fit(const struct nh_config *config)
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         const double x = *(const double *)((const char *)config + numbers[i].at);
         if (x > 0 && (x < least || x > 1 / least))
-            return nh_fail(NH_USAGE, "--%s %g is out of the range of %s, in which it is used; it must be in %.2g..%.2g",
-                           numbers[i].option, x, wide ? "fp64" : "fp32", least, 1 / least);
+            return nh_fail(NH_USAGE, "--%s %g is out of the range of %s, in which it is used; it must be in %.2g..%.2g", numbers[i].option,
+                           x, wide ? "fp64" : "fp32", least, 1 / least);
     }
     const struct nh_fmt *f = &formats[NH_ROLE_EMBEDDING];
     const double scale = nh_round(f, config->embed_scale);

@@ -306,4 +306,46 @@ dry_run() {
 }
 check 'a dry run counts all steps' dry_run
 
+# facts RUN EXPRESSION: of run.json as r.
+facts() {
+    python3 -c 'import json, sys; r = json.load(open(sys.argv[1] + "/run.json")); t = r["training"]; assert eval(sys.argv[2]), r' "$@"
+}
+
+nan_is_measured() {
+    run 0 "${small[@]}" --steps 1 --optimizer sgd --momentum 0 --lr 1e30 --z-loss 1000 --clip off --probes none --out broken || return
+    is "$(cells broken val_loss)" nan && facts broken 'r["status"] == "diverged" and t["val_loss"] == "nan"' || return
+    ! grep -rqe -nan broken out
+}
+check 'a validation that is NaN is written, and the run is not ok' nan_is_measured
+
+offender_of_the_optimizer() {
+    run 0 "${small[@]}" --steps 3 --optimizer sgd --momentum 0 --lr 3e38 --z-loss 1000 --clip off --probes overflow --out leaves || return
+    facts leaves 'r["status"] == "diverged" and r["first_offender"] == r["first_update"]' &&
+        facts leaves '[r["first_offender"][k] for k in ("step", "site", "direction", "tensor", "kind")] == [0, "weight", "update", "embed", "overflow"]' || return
+    grep -q ',weight,update,[1-9]' leaves/sites.csv && ! grep -rqe -nan leaves out || return
+    run 0 "${small[@]}" --steps 1 --beta2 .999 --clip off --roles moment=fp16 --probes overflow --out lost || return
+    facts lost 'r["status"] == "overflowed" and r["first_offender"]["site"] == "moment_2" and r["first_offender"]["kind"] == "underflow"'
+}
+check 'an offence of the optimizer is named with step, tensor and index' offender_of_the_optimizer
+
+unchanged_parameters() {
+    run 0 "${small[@]}" --layout sandwich --dtype bf16 --roles master=dtype --lr 1e-6 --steps 3 --probes none --out still || return
+    grep -q '^unchanged .* of .* tensors .* in all 3 steps: ' out || return
+    facts still 'all(c["tensors_unchanged"] == 2 and c["numbers_changed"] == 0 for c in t["changed"] if c["name"].endswith("norm_post.gain"))'
+}
+check 'parameters that no update has changed are named' unchanged_parameters
+
+interrupted_early() {
+    env --default-signal=INT "$program" "${small[@]}" --steps 1000000 --probes none --out early >out 2>err &
+    local pid=$!
+    until [ -s early/steps.csv.part ] && [ "$(wc -l <early/steps.csv.part)" -gt 2 ]; do
+        kill -0 "$pid" || return
+        sleep 0.05
+    done
+    kill -INT "$pid"
+    wait "$pid" # ends by that signal
+    facts early 'r["status"] == "interrupted" and t["final_loss"] is None and t["val_loss"] is None' && grep -q 'of the last tenth not measured' out
+}
+check 'what an interrupted run has not measured is null' interrupted_early
+
 done_testing
