@@ -236,12 +236,14 @@ static int run_all(struct nh_run *run, double start)
         status = c->train.steps ? train(run, resume, &finished) : look(run, &finished);
     if (!status && finished)
         nh_text_line(stdout, "%s is there already, finished; --force runs it again", run->dir);
-    if (status || finished)
+    if (!status && finished)
+        return nh_report_folder(run->dir, false);
+    if (status)
         return status;
     run->wall_s = nh_seconds() - start;
     status = nh_record_finish(run);
     if (!status)
-        nh_report_run(run);
+        status = nh_report_folder(run->dir, false);
     return status;
 }
 

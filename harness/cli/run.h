@@ -185,7 +185,14 @@ int nh_dump(const struct nh_run *run);
 
 /* report.c */
 
-/** The short table on stdout. */
-void nh_report_run(const struct nh_run *run);
+/** What the run is, in a line or two; its training and first offences, a line each. */
+void nh_report_title(FILE *file, const struct nh_run *run);
+void nh_report_summary(FILE *file, const struct nh_run *run);
+
+/* cmd_report.c */
+
+/** Prints the run in a folder, finished, broken off or under way, from its files: title, some rows of layers.csv, summary. asked: by
+ *  `harness report`, with tables of the sites in any case, else where there is an fp32 twin. */
+int nh_report_folder(const char *dir, bool asked);
 
 #endif

@@ -103,6 +103,22 @@ static json_t *machine(const struct nh_run *run)
                      run->options.config.threads, "wall_s", run->wall_s, "peak_rss_mib", (double)usage.ru_maxrss / 1024);
 }
 
+/** The lines of a text that print_lines writes. */
+static json_t *lines(const struct nh_run *run, void (*print_lines)(FILE *, const struct nh_run *))
+{
+    char *text = NULL;
+    size_t size;
+    FILE *file = nh_have(open_memstream(&text, &size));
+    print_lines(file, run);
+    if (fclose(file))
+        nh_no_memory();
+    json_t *list = json_array();
+    for (char *line = text, *end; (end = strchr(line, '\n')); line = end + 1)
+        json_array_append_new(list, json_stringn(line, (size_t)(end - line)));
+    free(text);
+    return list;
+}
+
 int nh_run_json(const struct nh_run *run)
 {
     const struct nh_config *c = &run->options.config;
@@ -119,6 +135,8 @@ int nh_run_json(const struct nh_run *run)
     json_object_set_new(j, "first_offender", event(run, offender(run)));
     if (c->train.steps)
         json_object_set_new(j, "training", training(run));
+    json_object_set_new(j, "title", lines(run, nh_report_title));
+    json_object_set_new(j, "summary", lines(run, nh_report_summary));
     json_object_set_new(j, "equation", json_string(c->layout->equation));
     json_object_set_new(j, "law", json_string(c->layout->law));
     json_object_set_new(j, "data", json_string(run->data->what));

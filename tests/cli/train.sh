@@ -283,7 +283,8 @@ check 'a validation that is nan is written, and no run with one is well' broken_
 finished() {
     local was
     was=$(stat -c '%n %i %y' main/*)
-    run 0 "${main[@]}" --out main --resume && is "$(cat out)" 'main is there already, finished; --force runs it again' || return
+    run 0 "${main[@]}" --out main --resume && is "$(head -n 1 out)" 'main is there already, finished; --force runs it again' || return
+    grep -q '^training  30 of 30 steps' out || say "$(cat out)" || return
     is "$(stat -c '%n %i %y' main/*)" "$was" || return
     echo mark >>main/steps.csv # no more what its run.json tells of
     run 0 "${main[@]}" --out main && is "$(wc -l <main/steps.csv)" 31
