@@ -73,7 +73,7 @@ static int take_layer(struct nh_reader *r, struct nh_report_table *t, const size
         l->row = nh_have(realloc(l->row, l->room * sizeof *l->row));
     }
     struct nh_report_layer *row = &l->row[l->n++];
-    *row = (struct layer){.layer = layer};
+    *row = (struct nh_report_layer){.layer = layer};
     snprintf(row->sublayer, sizeof row->sublayer, "%s", nh_reader_text(r, at[2]));
     for (int c = 0; c < SHOWN && !status; c++) {
         const int found = at[4 + c] == SIZE_MAX ? 0 : nh_reader_real(r, at[4 + c], &row->value[c]);
