@@ -65,7 +65,7 @@ int nh_part_sync(struct nh_part *p, struct nh_extent *extent);
 /** From now on nh_part_destroy leaves the temporary file as it was last flushed. */
 void nh_part_keep(struct nh_part *p);
 
-/** Writes what is buffered, syncs it to the disk and gives the file its name. Once at most. */
+/** Writes what is buffered, syncs it to the disk and gives the file its name. Once at most. After a failure PATH is what it was. */
 int nh_part_commit(struct nh_part *p);
 
 /** After the commit: NH_FAILED where the file at PATH is not what was written, because another process has written it. */
@@ -80,6 +80,9 @@ void nh_parts_remove(void);
 /** The first bytes of a regular file: at most `most`, *n of them. *n = 0 and NH_OK where there is no file. NH_FAILED where it cannot be
  *  read or is no regular file. */
 int nh_file_head(const char *path, char *head, size_t most, size_t *n);
+
+/** Renames the file PATH to PATH.XXXXXXXX.old, a new name: *aside, to be freed. *aside = NULL where there is no file, and on failure. */
+int nh_file_set_aside(char **aside, const char *path);
 
 /** All of the above for a small file: text[0..size) becomes the file PATH, over an older one, or PATH stays as it was. */
 int nh_file_write(const char *path, const char *text, size_t size);

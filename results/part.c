@@ -90,16 +90,38 @@ void nh_part_tidy(const char *path)
     nh_part_each(path, remove_stale, NULL); /* what cannot be removed does no harm */
 }
 
+/* PATH.XXXXXXXX.ENDING with random digits. */
+static int random_name(char **name, const char *path, const char *ending)
+{
+    unsigned r;
+    *name = NULL;
+    if (getrandom(&r, sizeof r, 0) != sizeof r)
+        return nh_file_failed("create", path, errno);
+    if (asprintf(name, "%s.%08x.%s", path, r, ending) >= 0)
+        return NH_OK;
+    *name = NULL;
+    return nh_file_failed("create", path, ENOMEM);
+}
+
+int nh_file_set_aside(char **aside, const char *path)
+{
+    const int status = random_name(aside, path, "old");
+    if (status || rename(path, *aside) == 0)
+        return status;
+    const int error = errno;
+    free(*aside);
+    *aside = NULL;
+    return error == ENOENT ? NH_OK : nh_file_failed("rename", path, error);
+}
+
 /* Opens a new file of its own, locked. */
 static int open_own(struct nh_part *p)
 {
     for (;;) {
-        unsigned r;
-        if (getrandom(&r, sizeof r, 0) != sizeof r)
-            return nh_file_failed("create", p->path, errno);
         char *name;
-        if (asprintf(&name, "%s.%08x.part", p->path, r) < 0)
-            return nh_file_failed("create", p->path, ENOMEM);
+        const int named = random_name(&name, p->path, "part");
+        if (named)
+            return named;
         free(p->name);
         p->name = name;
         p->fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
@@ -317,7 +339,10 @@ static int give_name(const struct nh_part *p)
         return 0;
     if (errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP)
         return -1;
-    return link(p->name, p->path) ? -1 : unlink(p->name); /* a file system that cannot rename so */
+    if (link(p->name, p->path) != 0) /* a file system that cannot rename so */
+        return -1;
+    unlink(p->name); /* else it is removed as stale */
+    return 0;
 }
 
 int nh_part_commit(struct nh_part *p)
@@ -328,8 +353,7 @@ int nh_part_commit(struct nh_part *p)
     if (fsync(p->fd) != 0 || give_name(p) != 0)
         p->error = errno;
     p->committed = !p->error;
-    if (close(p->fd) != 0 && !p->error) /* only now, as its lock goes with it */
-        p->error = errno;
+    close(p->fd); /* only now, as its lock goes with it; after fsync nothing can be lost any more */
     p->fd = -1;
     if (p->error == EEXIST && !p->replace)
         return nh_file_absent(p->path);

@@ -197,14 +197,6 @@ static int prepare_json(struct nh_part **out, const char *path, const json_t *js
     return status;
 }
 
-/** Removes a file of what was there before. */
-static int remove_old(const char *path)
-{
-    if (unlink(path) == 0 || errno == ENOENT)
-        return NH_OK;
-    return nh_fail(NH_FAILED, "cannot remove '%s': %s; choose a folder that you may write to", path, strerror(errno));
-}
-
 /** The model at its start, in fp32 or fp64. */
 static int start(struct nh_run *run, bool wide)
 {
@@ -221,22 +213,51 @@ static int start(struct nh_run *run, bool wide)
     return status;
 }
 
-/** Puts the files in their places, config.json last: a folder without it is no checkpoint, so that whatever breaks this off leaves what
- *  was there, what is new, or what is refused. */
+/** After a failure: the first n files get their names back, config.json last, and what was not there is not there. The sentence of the
+ *  failure stays, with what is left to do by hand. */
+static void put_back(size_t n, char *const old[N_FILES], char *const paths[N_FILES])
+{
+    for (size_t i = n; i-- > 0;) {
+        if ((old[i] ? rename(old[i], paths[i]) : unlink(paths[i])) == 0 || (!old[i] && errno == ENOENT))
+            continue;
+        char why[512];
+        snprintf(why, sizeof why, "%s", nh_error());
+        if (old[i])
+            nh_fail(NH_FAILED, "%s; the old files have names that end in .old now, as %s: rename them", why, old[i]);
+        else
+            nh_fail(NH_FAILED, "%s; remove %s", why, paths[i]);
+        return;
+    }
+}
+
+/** Puts the files in their places, config.json last: a folder without it is no checkpoint. A failure leaves what was there, a process
+ *  that is killed what was there, what is new, or a folder without config.json with the old files under names that end in .old. */
 static int replace(const char *dir, struct nh_part *tensors, struct nh_part *config, char *const paths[N_FILES])
 {
-    int status = remove_old(paths[CONFIG]);
+    char *old[N_FILES] = {NULL};
+    size_t n = 0;
+    int status = NH_OK;
+    while (!status && n < N_FILES) { /* the index too, which would decide which files are read */
+        status = nh_file_set_aside(&old[n], paths[n]);
+        n += !status;
+    }
     if (!status)
         status = nh_dir_sync(dir);
     if (!status)
         status = nh_part_commit(tensors);
     if (!status)
-        status = remove_old(paths[INDEX]); /* it would decide which files are read */
-    if (!status)
         status = nh_dir_sync(dir);
     if (!status)
         status = nh_part_commit(config);
-    return status ? status : nh_dir_sync(dir);
+    if (status)
+        put_back(n, old, paths);
+    else
+        status = nh_dir_sync(dir);
+    for (size_t i = 0, whole = !status; whole && i < N_FILES; i++)
+        if (old[i] && unlink(old[i]))
+            status = nh_fail(NH_FAILED, "%s holds the new model, but %s cannot be removed: %s; remove it", dir, old[i], strerror(errno));
+    free_paths(old);
+    return status;
 }
 
 static int write_folder(struct nh_run *run, const char *dir, const struct nh_arch *arch, json_t *json)

@@ -2,6 +2,7 @@
 /** Which files belong to a run, and what they say together. */
 #include "harness/cli/compare.h"
 #include "harness/core/err.h"
+#include "results/file.h"
 #include "results/reader.h"
 #include "results/text.h"
 
@@ -112,6 +113,8 @@ static int compare_paths(const void *a, const void *b)
 static bool is_new(struct nh_comparison *c, const char *path)
 {
     char *real = realpath(path, NULL);
+    if (!real && errno == ENOMEM)
+        nh_no_memory();
     const char *name = nh_copy(&c->memory, real ? real : path);
     free(real);
     const void *found = tsearch(name, &c->seen, compare_paths);
@@ -121,9 +124,9 @@ static bool is_new(struct nh_comparison *c, const char *path)
 }
 
 /* 1 where the file of a folder is there, with its path on the obstack; 0; NH_FAILED where that cannot be known. */
-static int in_folder(struct nh_comparison *c, const char *folder, const char *name, const char *ending, const char **path)
+static int in_folder(struct nh_comparison *c, const char *folder, const char *name, const char **path)
 {
-    obstack_printf(&c->memory, "%s/%s%s", folder, name, ending);
+    obstack_printf(&c->memory, "%s/%s", folder, name);
     *path = nh_grown(&c->memory);
     struct stat s;
     if (stat(*path, &s) == 0)
@@ -136,6 +139,36 @@ static int in_folder(struct nh_comparison *c, const char *folder, const char *na
 static const char *const tables[] = {"layers.csv", "sites.csv", "steps.csv", "config.csv"};
 enum { N_TABLES = sizeof tables / sizeof *tables, CONFIG = N_TABLES - 1 };
 
+/* The longest temporary file of a table: a run that goes on copies the older one first. */
+struct longest {
+    struct nh_comparison *c;
+    const char *path;
+    off_t size;
+};
+
+static int take_longest(void *arg, const char *name)
+{
+    struct longest *l = arg;
+    struct stat s;
+    if (stat(name, &s))
+        return errno == ENOENT ? NH_OK : nh_fail(NH_FAILED, "cannot read %s: %s", name, strerror(errno));
+    if (!l->path || s.st_size > l->size) {
+        l->path = nh_copy(&l->c->memory, name);
+        l->size = s.st_size;
+    }
+    return NH_OK;
+}
+
+/* As in_folder(), of a table that is still written. */
+static int part_in_folder(struct nh_comparison *c, const char *folder, const char *name, const char **path)
+{
+    struct longest l = {.c = c};
+    obstack_printf(&c->memory, "%s/%s", folder, name);
+    const int status = nh_part_each(nh_grown(&c->memory), take_longest, &l);
+    *path = l.path;
+    return status ? status : l.path != NULL;
+}
+
 /* What a folder is by the files in it. */
 struct kind {
     bool record, table, part; /* run.json; a table that has rows of a run; such a table that is still written */
@@ -144,13 +177,13 @@ struct kind {
 static int look(struct nh_comparison *c, const char *folder, struct kind *kind)
 {
     const char *path;
-    int found = in_folder(c, folder, "run.json", "", &path);
+    int found = in_folder(c, folder, "run.json", &path);
     *kind = (struct kind){.record = found > 0};
     for (int i = 0; i < CONFIG && found >= 0; i++) {
-        found = in_folder(c, folder, tables[i], "", &path);
+        found = in_folder(c, folder, tables[i], &path);
         kind->table = kind->table || found > 0;
         if (found >= 0)
-            found = in_folder(c, folder, tables[i], ".part", &path);
+            found = part_in_folder(c, folder, tables[i], &path);
         kind->part = kind->part || found > 0;
     }
     return found < 0 ? found : NH_OK;
@@ -162,14 +195,13 @@ static int load_broken_off(struct nh_comparison *c, const char *folder)
     struct nh_run_info *info = new_info(c, "", folder);
     info->broken_off = true;
     int status = NH_OK;
-    for (int i = 0; i < N_TABLES && !status; i++)
-        for (int part = 1; part >= 0 && !status; part--) {
-            const char *path;
-            const int found = in_folder(c, folder, tables[i], part ? ".part" : "", &path);
-            status = found > 0 ? nh_comparison_read(c, path, info, folder, true) : found;
-            if (found > 0)
-                break;
-        }
+    for (int i = 0; i < N_TABLES && !status; i++) {
+        const char *path;
+        int found = part_in_folder(c, folder, tables[i], &path);
+        if (!found)
+            found = in_folder(c, folder, tables[i], &path);
+        status = found > 0 ? nh_comparison_read(c, path, info, folder, true) : found;
+    }
     if (!status && !info->has_run)
         nh_text_line(stderr, "harness: %s is a run that was broken off before its first row; it is left out", folder);
     return status;
@@ -184,11 +216,11 @@ static int load_run(struct nh_comparison *c, const char *folder, struct kind kin
     const char *path;
     int status = NH_OK;
     for (int i = 0; i < N_TABLES && !status; i++) {
-        const int found = in_folder(c, folder, tables[i], "", &path);
+        const int found = in_folder(c, folder, tables[i], &path);
         status = found > 0 ? nh_comparison_read(c, path, info, folder, false) : found;
     }
     if (!status && kind.record) {
-        in_folder(c, folder, "run.json", "", &path);
+        in_folder(c, folder, "run.json", &path);
         status = nh_record_read(c, path, folder, info, true);
     }
     return status;
@@ -203,6 +235,13 @@ static FTS *open_tree(struct nh_comparison *c, const char *folder)
 {
     char *const roots[] = {strcpy(nh_alloc(&c->memory, strlen(folder) + 1), folder), NULL};
     return fts_open(roots, FTS_LOGICAL | FTS_NOCHDIR, by_name);
+}
+
+/* The next entry of a tree below a folder, NULL at its end. */
+static int next_entry(FTS *tree, const char *folder, FTSENT **e)
+{
+    *e = fts_read(tree);
+    return *e || !errno ? NH_OK : nh_fail(NH_FAILED, "cannot read %s to its end: %s", folder, strerror(errno));
 }
 
 /* Whether the entry is a folder; NH_FAILED where it cannot be read. */
@@ -222,7 +261,7 @@ static int has_cells(struct nh_comparison *c, const char *folder)
     int status = NH_OK;
     bool found = false;
     FTSENT *e;
-    while (!status && !found && (e = fts_read(tree))) {
+    while (!status && !found && (status = next_entry(tree, folder, &e)) == NH_OK && e) {
         struct kind kind;
         const int folder_there = is_folder(e);
         status = folder_there < 0 ? folder_there : NH_OK;
@@ -263,7 +302,7 @@ static int load_folder(struct nh_comparison *c, const char *folder)
     int status = NH_OK;
     bool any = false;
     FTSENT *e;
-    while (!status && (e = fts_read(tree))) {
+    while (!status && (status = next_entry(tree, folder, &e)) == NH_OK && e) {
         const int folder_there = is_folder(e);
         bool found = false;
         status = folder_there < 0 ? folder_there : NH_OK;
@@ -293,11 +332,11 @@ static int load_records(struct nh_comparison *c, const char *folder)
         return nh_fail(NH_FAILED, "cannot read %s: %s", folder, strerror(errno));
     int status = NH_OK;
     FTSENT *e;
-    while (!status && (e = fts_read(tree))) {
+    while (!status && (status = next_entry(tree, folder, &e)) == NH_OK && e) {
         if (e->fts_info != FTS_D)
             continue;
-        const char *path;
-        if (in_folder(c, e->fts_path, "run.json", "", &path) > 0)
+        const char *path; /* folders that may not be looked into are of others: /tmp has such */
+        if (in_folder(c, e->fts_path, "run.json", &path) > 0)
             status = nh_record_read(c, path, folder, NULL, false);
         if (e->fts_level > 0)
             fts_set(tree, e, FTS_SKIP);
@@ -317,7 +356,10 @@ static int load_file(struct nh_comparison *c, const char *path)
     if (!is_new(c, path))
         return NH_OK;
     int status = nh_comparison_read(c, path, NULL, folder, false);
-    if (!status && in_folder(c, folder, tables[CONFIG], "", &config) > 0 && is_new(c, config))
+    const int found = in_folder(c, folder, tables[CONFIG], &config);
+    if (!status && found < 0)
+        status = found;
+    if (!status && found > 0 && is_new(c, config))
         status = nh_comparison_read(c, config, NULL, folder, false);
     obstack_printf(&c->memory, "%s/*", folder);
     if (!status && is_new(c, nh_grown(&c->memory)))
@@ -414,7 +456,7 @@ static int check_sweep(struct nh_comparison *c, const char *folder)
     const char *path;
     struct nh_reader *r = NULL;
     size_t column;
-    const int found = in_folder(c, folder, tables[CONFIG], "", &path);
+    const int found = in_folder(c, folder, tables[CONFIG], &path);
     if (found <= 0)
         return found;
     int more = 0, status = nh_reader_open(&r, path);

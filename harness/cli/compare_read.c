@@ -2,11 +2,14 @@
 /** Reads the rows of one CSV file. */
 #include "harness/cli/compare.h"
 #include "harness/core/err.h"
+#include "results/input.h"
 #include "results/reader.h"
 #include "results/schema.h"
 
 #include <math.h>
 #include <search.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 _Static_assert(NH_LAYERS_STEP - NH_LAYERS_RUN == NH_KEY_COUNT, "the keys are the columns up to the step");
@@ -322,36 +325,30 @@ static int read_rows(struct input *in)
     return status ? status : more;
 }
 
-/* A file that is still written: its whole lines; NULL where there is none, or no memory. */
-static FILE *open_whole_lines(struct nh_comparison *c, const char *path, long *size)
+/* A file that is still written: its whole lines, as a stream of *text; *lines = NULL where there are none. */
+static int open_whole_lines(const char *path, unsigned char **text, FILE **lines)
 {
-    FILE *file = fopen(path, "re"), *lines = NULL;
-    if (file && fseek(file, 0, SEEK_END) == 0 && (*size = ftell(file)) > 0) {
-        rewind(file);
-        char *text = nh_alloc(&c->memory, (size_t)*size);
-        size_t n = fread(text, 1, (size_t)*size, file);
-        while (n > 0 && text[n - 1] != '\n')
-            n--;
-        *size = (long)n;
-        lines = n > 0 ? fmemopen(text, n, "re") : NULL;
-    }
-    if (file)
-        fclose(file);
-    return lines;
+    size_t n;
+    const int status = nh_input_read(text, &n, SIZE_MAX, path, "give a folder that can be read");
+    while (!status && n > 0 && (*text)[n - 1] != '\n')
+        n--;
+    *lines = !status && n > 0 ? nh_have(fmemopen(*text, n, "re")) : NULL;
+    return status;
 }
 
 int nh_comparison_read(struct nh_comparison *c, const char *path, struct nh_run_info *info, const char *folder, bool broken_off)
 {
     struct input in = {.c = c, .path = nh_copy(&c->memory, path), .folder = folder, .info = info};
-    long size = -1;
-    FILE *lines = broken_off ? open_whole_lines(c, path, &size) : NULL;
-    if (broken_off && !lines && size == 0)
-        return NH_OK;
-    int status = lines ? nh_reader_open_stream(&in.reader, lines, in.path) : nh_reader_open(&in.reader, in.path);
-    if (!status)
+    unsigned char *text = NULL;
+    FILE *lines = NULL;
+    int status = broken_off ? open_whole_lines(path, &text, &lines) : nh_reader_open(&in.reader, in.path);
+    if (!status && lines)
+        status = nh_reader_open_stream(&in.reader, lines, in.path);
+    if (!status && in.reader)
         status = read_rows(&in);
     nh_reader_close(in.reader);
     if (lines)
         fclose(lines);
+    free(text);
     return status;
 }

@@ -280,7 +280,7 @@ broken_off() {
     rm -rf off && cp -r rates off && rm off/*.csv off/lr=3-1/run.json off/lr=0.01-1/{layers,sites}.csv || return
     local file
     for file in layers sites steps; do
-        head -c -9 "rates/lr=3-1/$file.csv" >"off/lr=3-1/$file.csv.part" && rm "off/lr=3-1/$file.csv" || return
+        head -c -9 "rates/lr=3-1/$file.csv" >"off/lr=3-1/$file.csv.0123abcd.part" && rm "off/lr=3-1/$file.csv" || return
     done
     sed -i 's/"files": {[^}]*}/"files": {}/; s/"status": "ok"/"status": "interrupted"/' off/lr=0.01-1/run.json
     python3 -c '

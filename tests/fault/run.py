@@ -117,16 +117,12 @@ class Command:
                 return
         sys.exit("no training could be stopped behind a checkpoint")
 
-    def recover(self, folder, files):
+    def recover(self, folder, files, err):
         """What is wrong with the files left, or ''."""
         for path, digest in self.before.items():
-            if files.get(path) not in (digest, self.after.get(path)):
-                again = "an old file is damaged: " + path
-                break
-        else:
-            again = ""
-        if again and not path.startswith("out/"):
-            return again
+            aside = "end in .old" in err and any(re.fullmatch(re.escape(path) + r"\.[0-9a-f]{8}\.old", p) and files[p] == digest for p in files)
+            if files.get(path) not in (digest, self.after.get(path)) and not aside and not path.startswith("out/"):
+                return "an old file is damaged: " + path
         key = tuple(sorted(files.items()))
         if key not in self.known:
             args = self.args
@@ -135,7 +131,7 @@ class Command:
             if code == 2 or code == 1:
                 code, out, err = call([*args, "--force"], folder) if args[0] in ("run", "export") else (code, out, err)
                 left = state(folder)
-            wrong = [p for p in {*self.after, *left} if self.after.get(p) != left.get(p) and not p.endswith(".part") and "/." not in "/" + p]
+            wrong = [p for p in {*self.after, *left} if self.after.get(p) != left.get(p) and not p.endswith((".part", ".old")) and "/." not in "/" + p]
             self.known[key] = f"the same command then: {code} {err.strip()}" if code else f"the same command then differs: {wrong}" if wrong else ""
         return self.known[key]
 
@@ -148,7 +144,9 @@ class Command:
             return ("aborts" if code == -signal.SIGABRT else "crashes"), signal.Signals(-code).name
         files = state(folder)
         if code == 0:
-            wrong = [p for p in {*self.after, *files} if self.after.get(p) != files.get(p)]
+            # a temporary file of a run that was killed may stay where it cannot be looked at
+            wrong = [p for p in {*self.after, *files} if self.after.get(p) != files.get(p)
+                     and not (p.endswith(".part") and self.before.get(p) == files.get(p))]
             if wrong:
                 return "wrong", f"exit 0, differs: {wrong}"
             return ("wrong", "exit 0, other output") if out != self.out else (None, "0")
@@ -157,7 +155,7 @@ class Command:
             return "words", f"exit {code}: {err!r}"
         if files == self.before:
             return None, err
-        damage = self.recover(folder, files)
+        damage = self.recover(folder, files, err)
         return ("wrong", damage + " after " + err) if damage else (None, err)
 
 
