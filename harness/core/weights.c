@@ -83,7 +83,7 @@ struct cast {
     struct nh_counts counts;
     struct nh_first offence;
     int64_t bad;
-    int site, param;
+    int site, param, order; /* order: place in execution order */
     size_t first;
     const real *exact;     /**< the numbers before any rounding; NULL = they come unrounded to the store */
     const real *inputs[4]; /**< what each was made of, up to the first NULL; none: of itself */
@@ -113,7 +113,7 @@ static void hear(void *arg, size_t index, double before)
     }
     c->counts.overflow += !nan, c->counts.nan_made += nan;
     if (c->offence.kind == NH_NO_OFFENCE)
-        c->offence = (struct nh_first){nan ? NH_NAN_MADE : NH_OVERFLOW, c->site, (uint64_t)c->param, c->first + index, value, c->param + 1};
+        c->offence = (struct nh_first){nan ? NH_NAN_MADE : NH_OVERFLOW, c->site, (uint64_t)c->order, c->first + index, value, c->param + 1};
 }
 
 static void count(struct cast *c, const struct nh_span *span)
@@ -140,7 +140,7 @@ static void cast(const struct nh_exec *x, struct cast *c, real *w, size_t n)
 static struct cast cast_begin(const struct nh_exec *x, int param, size_t first)
 {
     return (struct cast){.counts = {.min_abs = (double)INFINITY}, .site = x->g->params[param].weight_site, .param = param,
-                         .first = first};
+                         .order = param, .first = first};
 }
 
 static void cast_end(struct nh_exec *x, const struct cast *c)
@@ -283,7 +283,7 @@ void NH_T(nh_cast_tied)(struct nh_exec *x, size_t first, size_t n, real *w)
 #pragma omp parallel for schedule(static) num_threads(x->threads)
     for (int i = 0; i < pieces; i++) {
         const size_t at = (size_t)i * PIECE, size = n - at < PIECE ? n - at : PIECE;
-        struct cast c = {.counts = {.min_abs = (double)INFINITY}, .site = g->tied_site, .param = before, .first = first + at};
+        struct cast c = {.counts = {.min_abs = (double)INFINITY}, .site = g->tied_site, .param = g->tied, .order = before, .first = first + at};
         struct nh_span span = nh_span_zero();
         nh_round_real(&g->fmt[NH_ROLE_WEIGHT], w + at, size, &span, hear, &c);
         count(&c, &span);

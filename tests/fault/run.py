@@ -144,9 +144,9 @@ class Command:
             return ("aborts" if code == -signal.SIGABRT else "crashes"), signal.Signals(-code).name
         files = state(folder)
         if code == 0:
-            # a temporary file of a run that was killed may stay where it cannot be looked at
+            # what cannot be removed may stay: the lock, a temporary file of a run that was killed
             wrong = [p for p in {*self.after, *files} if self.after.get(p) != files.get(p)
-                     and not (p.endswith(".part") and self.before.get(p) == files.get(p))]
+                     and not p.endswith("/.lock") and not (p.endswith(".part") and self.before.get(p) == files.get(p))]
             if wrong:
                 return "wrong", f"exit 0, differs: {wrong}"
             return ("wrong", "exit 0, other output") if out != self.out else (None, "0")
