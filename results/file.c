@@ -109,8 +109,9 @@ int nh_file_head(const char *path, char *head, size_t most, size_t *n)
     if (fd < 0)
         return errno == ENOENT ? NH_OK : nh_file_failed("read", path, errno);
     struct stat st;
-    int status = fstat(fd, &st) ? nh_file_failed("read", path, errno)
-                 : S_ISREG(st.st_mode) ? NH_OK : nh_fail(NH_FAILED, "%s is no regular file; remove it or choose another folder", path);
+    int status = fstat(fd, &st)        ? nh_file_failed("read", path, errno)
+                 : S_ISREG(st.st_mode) ? NH_OK
+                                       : nh_fail(NH_FAILED, "%s is no regular file; remove it or choose another folder", path);
     for (ssize_t got = 1; !status && got > 0 && *n < most;) {
         got = read(fd, head + *n, most - *n);
         if (got > 0)

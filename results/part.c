@@ -23,8 +23,8 @@ struct nh_part {
     bool replace, committed, kept;
     struct nh_part *next; /* of those not yet destroyed */
     size_t used;
-    long long size;    /* of all that was written */
-    uint64_t digest;   /* of the same */
+    long long size;  /* of all that was written */
+    uint64_t digest; /* of the same */
     char buffer[1 << 16];
 };
 
@@ -193,8 +193,10 @@ static int take_bytes(int fd, const char *name, const char *head, const struct n
         if (n <= 0)
             return nh_file_failed("read", name, n < 0 ? errno : EIO);
         if (at == 0 && ((size_t)n < n_head || memcmp(block, head, n_head) != 0))
-            return nh_fail(NH_FAILED, "cannot go on with %s: it does not begin with the header line of this program; --force starts anew, "
-                                      "or use the program that wrote it", name);
+            return nh_fail(NH_FAILED,
+                           "cannot go on with %s: it does not begin with the header line of this program; --force starts anew, "
+                           "or use the program that wrote it",
+                           name);
         last = block[n - 1];
         digest = nh_digest(digest, block, (size_t)n);
         at += n;
@@ -273,8 +275,10 @@ int nh_part_resume(struct nh_part **out, const char *path, const char *head, con
 static int part_status(const struct nh_part *p)
 {
     if (p->error == ENOENT)
-        return nh_fail(NH_FAILED, "cannot write %s: another process has removed its temporary file; wait for that one or choose another "
-                                  "folder", p->path);
+        return nh_fail(NH_FAILED,
+                       "cannot write %s: another process has removed its temporary file; wait for that one or choose another "
+                       "folder",
+                       p->path);
     return p->error ? nh_file_failed("write", p->path, p->error) : NH_OK;
 }
 
@@ -384,8 +388,10 @@ int nh_part_verify(const struct nh_part *p)
         return nh_file_failed("read", p->path, error);
     if (size == p->size && digest == p->digest)
         return NH_OK;
-    return nh_fail(NH_FAILED, "%s is not what was written, as another process writes into the same folder; wait for that one or choose "
-                              "another folder", p->path);
+    return nh_fail(NH_FAILED,
+                   "%s is not what was written, as another process writes into the same folder; wait for that one or choose "
+                   "another folder",
+                   p->path);
 }
 
 void nh_part_destroy(struct nh_part *p)

@@ -48,8 +48,9 @@ static int find_columns(const struct nh_reader *r, struct columns *c)
     const struct {
         const char *name;
         size_t *at;
-    } needed[] = {{"run", &c->run},             {"step", &c->step},           {"layer", &c->layer}, {"site", &c->site},         {"direction", &c->direction},
-                  {"overflow", &c->overflow}, {"dtype", &c->dtype}, {"max_abs", &c->max_abs}};
+    } needed[] = {{"run", &c->run},     {"step", &c->step},           {"layer", &c->layer},
+                  {"site", &c->site},   {"direction", &c->direction}, {"overflow", &c->overflow},
+                  {"dtype", &c->dtype}, {"max_abs", &c->max_abs}};
     int status = NH_OK;
     for (size_t i = 0; i < sizeof needed / sizeof *needed && !status; i++)
         status = nh_reader_need(r, needed[i].name, needed[i].at);
@@ -76,8 +77,8 @@ static int keep(struct lines *lines, const struct nh_site_line *line)
     return NH_OK;
 }
 
-static void add_totals(struct totals *t, const char *direction, const struct nh_site_line *line, double total, double propagated, double bits,
-                       double own)
+static void add_totals(struct totals *t, const char *direction, const struct nh_site_line *line, double total, double propagated,
+                       double bits, double own)
 {
     int d = 0;
     while (d < NH_DIRECTIONS && strcmp(nh_direction_names[d], direction) != 0)
@@ -197,8 +198,7 @@ static int keep_newest(void *arg, const char *name)
     struct newest *n = arg;
     struct stat st;
     if (lstat(name, &st) || !S_ISREG(st.st_mode) ||
-        (n->name && (st.st_mtim.tv_sec < n->time.tv_sec ||
-                     (st.st_mtim.tv_sec == n->time.tv_sec && st.st_mtim.tv_nsec < n->time.tv_nsec))))
+        (n->name && (st.st_mtim.tv_sec < n->time.tv_sec || (st.st_mtim.tv_sec == n->time.tv_sec && st.st_mtim.tv_nsec < n->time.tv_nsec))))
         return NH_OK;
     free(n->name);
     n->name = nh_have(strdup(name));
@@ -230,7 +230,8 @@ static int load_record(const char *dir, json_t **record)
     if (access(path, F_OK) == 0) {
         *record = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
         if (!json_is_string(json_object_get(*record, "status")))
-            status = nh_fail(NH_FAILED, "%s is not the record of a run%s%s; run it again", path, *record ? "" : ": ", *record ? "" : error.text);
+            status =
+                nh_fail(NH_FAILED, "%s is not the record of a run%s%s; run it again", path, *record ? "" : ": ", *record ? "" : error.text);
     }
     free(path);
     return status;

@@ -21,7 +21,8 @@ static void print_first(FILE *file, const struct nh_run *run, const char *head, 
     fprintf(file, "%-9s %s at ", head, nh_offence_names[e.first.kind]);
     if (run->options.config.train.steps)
         fprintf(file, "step %d, ", e.step);
-    fprintf(file, "layer %d, %s, %s, %s", s->layer, nh_sublayer_names[s->sublayer], nh_site_names[s->name], nh_direction_names[e.direction]);
+    fprintf(file, "layer %d, %s, %s, %s", s->layer, nh_sublayer_names[s->sublayer], nh_site_names[s->name],
+            nh_direction_names[e.direction]);
     if (e.first.param)
         fprintf(file, ", %s[%llu]", run->model.graph->params[e.first.param - 1].name, (unsigned long long)e.first.index);
     fprintf(file, " (value %.6g before it was rounded)\n", unsigned_nan(e.first.value));
@@ -31,7 +32,7 @@ static void print_training(FILE *file, const struct nh_run *run)
 {
     const struct nh_trainer *t = &run->trainer;
     fprintf(file, "training  %d of %d steps, %d updates, %d skipped (%d of them before the first update), loss scale %g\n", t->step,
-           run->options.config.train.steps, t->applied, t->skipped, t->skipped_start, t->scaler.scale);
+            run->options.config.train.steps, t->applied, t->skipped, t->skipped_start, t->scaler.scale);
     fprintf(file, "loss      %.4f at the start, ", unsigned_nan(t->start_loss));
     if (nh_trainer_is_done(t))
         fprintf(file, "%.4f over the last tenth", unsigned_nan(nh_trainer_tail_loss(t)));
@@ -59,7 +60,7 @@ static void print_unchanged(FILE *file, const struct nh_run *run)
     }
     if (unchanged)
         fprintf(file, "unchanged %d of %d tensors (%llu numbers) in all %d steps: ", unchanged, tensors, (unsigned long long)numbers,
-               run->trainer.step);
+                run->trainer.step);
     for (size_t i = 0; i < n && unchanged; i++) {
         if (!kinds[i].unchanged)
             continue;
