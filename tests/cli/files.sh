@@ -175,6 +175,28 @@ shared_folder() {
 }
 check 'two machines train in one folder' shared_folder
 
+# What the other one has written before it died is not among the rows of the first, nor are rows missing there.
+shared_with_dead() {
+    [ ${#mounts[@]} -gt 0 ] || mount_twice || return
+    local longer=("${trains[@]/300/1500}") try one status
+    run 0 "${longer[@]}" --out alone_longer || return
+    for try in 1 2 3 4; do
+        rm -rf shared/run
+        one=0 status=0
+        "$program" "${longer[@]}" --out at_1/run >out_1 2>err_1 &
+        until [ -n "$(compgen -G 'shared/run/steps.csv*')" ]; do kill -0 $! && sleep 0.01 || return; done
+        timeout -s KILL "0.$((try + 1))" "$program" "${longer[@]}" --out at_2/run >out_2 2>err_2 || status=$?
+        wait $! || one=$?
+        if [ "$one" -eq 0 ]; then
+            diff shared/run/steps.csv alone_longer/steps.csv >diff_steps || say "exit code 0, the other one's $status: $(head -n 3 diff_steps)" || return
+        else
+            [ "$(wc -l <err_1)" -eq 1 ] || say "$(cat err_1)" || return
+        fi
+        run 0 "${longer[@]}" --out at_1/run && is_whole shared/run alone_longer || return
+    done
+}
+check 'two machines train in one folder and one dies' shared_with_dead
+
 # Both of them with what a killed process has left.
 shared_resume() {
     [ ${#mounts[@]} -gt 0 ] || mount_twice || return
