@@ -266,7 +266,6 @@ elif ! command -v parallel >/dev/null || ! command -v python3 >/dev/null; then
     need parallel python3
 fi
 [[ -f $program && -x $program ]] || fail 2 "--harness $program: not a program"
-[[ $(parallel --version 2>/dev/null) == 'GNU parallel'* ]] || fail 1 "GNU parallel is missing (Debian: apt-get install parallel)"
 command -v python3 >/dev/null || fail 1 "python3 is missing (Debian: apt-get install python3)"
 [ -e /proc/self/fd ] || fail 1 "/proc is not mounted, and GNU parallel cannot work without it; mount it"
 jobs=${jobs:-$(nproc)}
@@ -282,6 +281,11 @@ exec {noise}<>"$file"
 rm -f -- "$file"
 in_parallel() {
     PARALLEL_SHELL=$BASH exec setpriv --pdeathsig KILL parallel --plain --will-cite --jobs "$jobs" "$@" 2>&"$noise"
+}
+
+# need_parallel: ends the sweep where there is none, or the program of another project that has its name.
+need_parallel() {
+    [[ $(parallel --version 2>/dev/null) == 'GNU parallel'* ]] || fail 1 "GNU parallel is missing (Debian: apt-get install parallel)"
 }
 
 # no_cell: ends the sweep where GNU parallel could not start a single cell.
@@ -309,6 +313,7 @@ export -f dry_cell
 
 # The memory of a sweep is that of its largest cells, as many as run at a time.
 if [ "$dry_run" ]; then
+    need_parallel
     told=$(in_parallel "exec setpriv --pdeathsig KILL bash -c 'dry_cell \"\$1\"' cell {}" < <(printf '%s\n' "${commands[@]}"))
     [ -n "$told" ] || no_cell
     status=0
@@ -363,13 +368,13 @@ current() {
     [[ ! $program -nt $out/${names[$1]}/cell.txt && ${commands[$1]} != *@(--force|--model|text:|tokens:)* ]]
 }
 
-# cells ACTION I...: what cells.py answers about the cells.
+# cells ACTION I...: what cells.py answers about the cells. It needs nothing but the standard library (-IS), and starts faster alone.
 cells() {
     local i action=$1
     shift
     for i; do
         printf '%s\n' "${names[i]}"
-    done | python3 "$top/harness/cells.py" "$action" "$out"
+    done | python3 -IS "$top/harness/cells.py" "$action" "$out"
 }
 
 # find_damaged I...: of completed cells; ${damage[i]} is what is wrong with the files of cell i. It is run from the start.
@@ -469,6 +474,7 @@ for i in "${known[@]}"; do
     [ -z "${damage[i]-}" ] || say "${names[i]} is damaged and is run again: ${damage[i]}"
     [[ -z ${damage[i]-} ]] && current "$i" || pending[i]=yes
 done
+[ ${#pending[@]} -eq 0 ] || need_parallel
 [ ${#pending[@]} -eq 0 ] || run_pending
 [ ${#pending[@]} -eq 0 ] || run_pending
 [ ${#pending[@]} -eq 0 ] || [ ${#said[@]} -gt 0 ] || no_cell

@@ -12,7 +12,7 @@ scratch=$(mktemp -d)
 trap 'rm -rf -- "$scratch"' EXIT
 mkdir "$scratch/a place"
 cd -- "$scratch/a place"
-export real scratch # for the program below
+export scratch # for the program below
 n=0
 failed=0
 
@@ -29,27 +29,50 @@ check() {
     fi
 }
 
-# The program with traps in front, each of which catches one call: "hold" makes it hang, "fail" fail, "refail" fail with all
-# later ones of the same folder.
+# Stands in for the program where only the sweep is tested: small tables, and run.json with their sizes.
+cat >writer <<'EOF'
+#!/bin/sh
+for word; do
+    case $word in --out=*) out=${word#--out=} ;; esac
+done
+files=
+mkdir -p "$out" || exit
+for table in layers sites config; do
+    rows="run,table,zeros
+${out##*/},$table,$(printf %0300d 0)
+"
+    printf %s "$rows" >"$out/$table.csv"
+    files="$files${files:+, }\"$table.csv\": ${#rows}"
+done
+echo "{\"run\": \"${out##*/}\", \"status\": \"ok\", \"files\": {$files}}" >"$out/run.json"
+EOF
+
+# The program, or what stands in for it, with traps in front, each of which catches one call: "hold" makes it hang, "fail" fail,
+# "refail" fail with all later ones of the same folder.
 cat >'the program' <<'EOF'
-#!/usr/bin/env bash
+#!/bin/sh
 echo "$*" >>"$scratch/calls"
-if rm "$scratch/hold" 2>/dev/null; then
+for word; do
+    case $word in --out=*) out=${word#--out=} ;; esac
+done
+caught() { [ -e "$scratch/$1" ] && rm "$scratch/$1" 2>/dev/null; }
+if caught hold; then
     read -r _ _ _ grandparent _ <"/proc/$PPID/stat"
     echo "$$ $PPID $grandparent" >"$scratch/pids.part"
     mv "$scratch/pids.part" "$scratch/pids"
-    exec sleep 100
-elif rm "$scratch/fail" 2>/dev/null; then
+    exec sleep 1000
+elif caught fail; then
     echo 'harness: no luck' >&2
     exit 1
-elif rm "$scratch/refail" 2>/dev/null || [ "${!#}" = "$(cat "$scratch/unlucky" 2>/dev/null)" ]; then
-    echo "${!#}" >"$scratch/unlucky"
+elif caught refail || { [ -e "$scratch/unlucky" ] && [ "$out" = "$(cat "$scratch/unlucky")" ]; }; then
+    echo "$out" >"$scratch/unlucky"
     echo 'harness: never any luck' >&2
     exit 1
 fi
-exec "$real" "$@"
+exec "$behind" "$@"
 EOF
-chmod +x 'the program'
+chmod +x writer 'the program'
+export behind=$real
 
 small=(--width 8 --heads 2 --data zipf --vocab 16 --seq 4 --batch 1 --probes 'rms,overflow')
 four=(--vary 'layout=pre,post' --seeds '0,1' --depth 2 "${small[@]}")
@@ -77,11 +100,11 @@ says() {
     grep -qF -- "$1" "$scratch/err" || { echo "stderr: $(cat "$scratch/err")"; return 1; }
 }
 
-# same DIR: the results are those of an undisturbed sweep, and there is nothing half-done.
+# same DIR: the results are those of an undisturbed sweep of the writer, and there is nothing half-done.
 same() {
     local table
     for table in layers sites config; do
-        cmp "kept/$table.csv" "$1/$table.csv" || return
+        cmp "undisturbed/$table.csv" "$1/$table.csv" || return
     done
     [ -z "$(find "$1" -name '*.part')" ] || { find "$1" -name '*.part'; return 1; }
 }
@@ -184,12 +207,12 @@ check 'a line break' refused 'control character' --vary $'label=a\nb'
 check 'no such program' refused 'not a program' --seeds 1 --harness ./nowhere
 
 programs_refusal() {
-    run 2 --vary layout=pre,sandwhich,post --seeds 0..20 --out bad "${small[@]}" && says 'did you mean sandwich' || return
+    run 2 --vary layout=pre,sandwhich,post --seeds 0,1 --out bad "${small[@]}" && says 'did you mean sandwich' || return
     [ "$(wc -l <"$scratch/err")" -eq 1 ] && [ ! -e bad/layers.csv ]
 }
 check 'a usage error of the program ends the sweep' programs_refusal
 
-# ---- results ----
+# ---- results of the program ----
 
 whole() {
     run 0 "${four[@]}" --out four && calls 4 && [ ! -s "$scratch/err" ] || return
@@ -198,15 +221,70 @@ whole() {
     cut -d , -f 3,8 four/layers.csv | uniq >order
     printf '%s\n' layout,seed pre,0 pre,1 post,0 post,1 | diff - order || return
     awk 'FNR > 1 || NR == 1' ./four/layout=p{re,ost}_seed=?/config.csv >config.csv
-    [ "$(sort config.csv | cksum)" = "$(sort four/config.csv | cksum)" ] && cp -rp four kept && same four
+    [ "$(sort config.csv | cksum)" = "$(sort four/config.csv | cksum)" ]
 }
 check 'results as one, in the order of the job list' whole
 
+other_option() {
+    cp -rp four kept
+    run 2 "${four[@]}" --eps 1e-3 --out four && says 'another configuration' && diff -r four kept -x cell.txt || return
+    run 0 "${four[@]}" --out four && diff -r four kept
+}
+check 'a changed option is noticed' other_option
+
+users_file() {
+    echo '1 2 3 4' >tokens
+    run 0 --seeds 0 --data tokens:tokens --depth 1 --width 8 --probes none --out file && calls 1 || return
+    run 0 --seeds 0 --data tokens:tokens --depth 1 --width 8 --probes none --out file && calls 1 || return
+    echo '1 2 3 5' >tokens
+    run 2 --seeds 0 --data tokens:tokens --depth 1 --width 8 --probes none --out file && says 'another configuration'
+}
+check "a user's file that has changed is noticed" users_file
+
+# The same cells on other weights: the program says so.
+users_model() {
+    "$real" export model --depth 1 --width 8 --heads 2 --data zipf --vocab 16 --arch llama >/dev/null || return
+    local cells=(--vary dtype=fp16 --model model --data zipf --seq 4 --batch 1 --probes none --out weights)
+    run 0 "${cells[@]}" && run 0 "${cells[@]}" || return
+    "$real" export model --depth 1 --width 8 --heads 2 --data zipf --vocab 16 --arch llama --seed 1 --force >/dev/null || return
+    run 2 "${cells[@]}" && says 'another configuration'
+}
+check 'weights that have changed are noticed' users_model
+
+same_run() {
+    run 1 --vary layout=sandwich,peri-ln --depth 1 "${small[@]}" --out alias && says 'are the same run' && [ ! -e alias/layers.csv ]
+}
+check 'a value under two names is noticed' same_run
+
+diverged() {
+    run 0 --vary dtype=e2m1,fp32 --depth 2 --post-gain 1e6 --layout sandwich "${small[@]}" --out wild && calls 2 || return
+    grep -q '"status": "diverged"' wild/dtype=e2m1/run.json || grep -h '"status"' wild/*/run.json
+}
+check 'a diverged run is a result' diverged
+
+some_spectra() {
+    local cells=(--depth 1 --width 8 --heads 2 --data zipf --vocab 16 --seq 4 --batch 1 --layout pre --out spectra)
+    run 0 --vary spectrum=off,on "${cells[@]}" || return
+    printf 'spectra/%s.csv\n' layers sites spectrum config | diff - "$scratch/out" || return
+    cmp spectra/spectrum=on/spectrum.csv spectra/spectrum.csv || return
+    run 0 --vary spectrum=off "${cells[@]}" && [ ! -e spectra/spectrum.csv ]
+}
+check 'spectra of the cells that have them' some_spectra
+
+# ---- which cells are run ----
+
+behind=$PWD/writer
+run 0 "${four[@]}" --out undisturbed
+four_of_writer() {
+    rm -rf four && run 0 "${four[@]}" --out four && calls 4 && [ ! -s "$scratch/err" ] && same four
+}
+check 'the same sweep again elsewhere' four_of_writer
+
 # One at a time: the deepest cell takes longest and comes first, wherever it stands in the job list.
 deep_first() {
-    run 0 --vary depth=1,3,2 --jobs 1 "${small[@]}" --out deep && calls 3 || return
+    run 0 --vary depth=1,3,2 --jobs 1 --out deep && calls 3 || return
     [ "$(grep -o -- '--depth=[0-9]' "$scratch/calls" | xargs)" = '--depth=3 --depth=2 --depth=1' ] || { cat "$scratch/calls"; return 1; }
-    [ "$(cut -d , -f 4 deep/layers.csv | uniq | xargs)" = "depth 1 3 2" ] || { cut -d , -f 4 deep/layers.csv | uniq; return 1; }
+    [ "$(cut -d , -f 1 deep/layers.csv | xargs)" = 'run depth=1 depth=3 depth=2' ] || { cut -d , -f 1 deep/layers.csv; return 1; }
 }
 check 'deep cells are run first' deep_first
 
@@ -225,32 +303,38 @@ missing() {
 }
 check 'what is missing, of another command or half-written is run' missing
 
-# damaged COMMAND...: the command damages a file of a finished cell, which is then named, and it alone is run again.
-damaged() {
-    "$@" || return
-    run 0 "${four[@]}" --out four && calls 1 && same four && says 'layout=post_seed=0 is damaged and is run again'
+# Seven cells are damaged in seven ways, and one sweep mends them; an eighth is whole.
+damage() {
+    run 0 --seeds 0..7 --out damaged && cp -rp damaged whole || return
+    truncate -s -100 damaged/seed=0/layers.csv
+    sed -i 2p damaged/seed=1/sites.csv
+    rm damaged/seed=2/sites.csv
+    cp /etc/passwd damaged/seed=3/layers.csv
+    truncate -s -10 damaged/seed=4/run.json
+    sed -i 's/"status": "ok"/"status": "interrupted"/' damaged/seed=5/run.json
+    cp /etc/passwd damaged/seed=6/run.json
+    run 0 --seeds 0..7 --out damaged && calls 7 && diff -r whole damaged
 }
-cell=four/layout=post_seed=0
-check 'a cell with a shortened table is run again' damaged truncate -s -100 "$cell/layers.csv"
-check 'so is one with a lengthened table' damaged sed -i 2p "$cell/sites.csv"
-check 'one without a table' damaged rm "$cell/sites.csv"
-check 'one whose table is of something else' damaged cp /etc/passwd "$cell/layers.csv"
-check 'one with half a record' damaged truncate -s -10 "$cell/run.json"
-check 'one with the record of an interrupted run' damaged sed -i 's/"status": "ok"/"status": "interrupted"/' "$cell/run.json"
-check 'one with a record that is not JSON' damaged cp /etc/passwd "$cell/run.json"
+check 'damaged cells are run again, and they alone' damage
+
+# mended SEED WHY: it was named with its damage, and run to replace what is there.
+mended() {
+    says "seed=$1 is damaged and is run again: $2" && grep -q -- "--out=damaged/seed=$1 --force\$" "$scratch/calls"
+}
+check 'one with a shortened table' mended 0 'layers.csv has '
+check 'one with a lengthened table' mended 1 'sites.csv has '
+check 'one without a table' mended 2 'sites.csv is missing'
+check 'one whose table is of something else' mended 3 'layers.csv has '
+check 'one with half a record' mended 4 'run.json is not the complete record'
+check 'one with the record of an interrupted run' mended 5 "run.json has the status 'interrupted'"
+check 'one with a record that is not JSON' mended 6 'run.json is not the complete record'
 
 extended() {
     run 0 "${four[@]}" --seeds 1..2 --out four && calls 2 || return
-    [ "$(cut -d , -f 3,8 four/layers.csv | uniq | tr '\n' ' ')" = 'layout,seed pre,1 pre,2 post,1 post,2 ' ] || return
+    [ "$(cut -d , -f 1 four/layers.csv | xargs)" = 'run layout=pre_seed=1 layout=pre_seed=2 layout=post_seed=1 layout=post_seed=2' ] || return
     run 0 "${four[@]}" --out four && calls 0 && same four
 }
 check 'sweeps may share a folder' extended
-
-other_option() {
-    run 2 "${four[@]}" --eps 1e-3 --out four && says 'another configuration' && same four || return
-    run 0 "${four[@]}" --out four && same four
-}
-check 'a changed option is noticed' other_option
 
 newer_program() {
     find four -name cell.txt -exec touch -d '1 hour ago' '{}' +
@@ -259,61 +343,20 @@ newer_program() {
 }
 check 'a newer program is asked' newer_program
 
-users_file() {
-    echo '1 2 3 4' >tokens
-    run 0 --seeds 0,1 --data tokens:tokens --depth 1 --width 8 --out file && calls 2 || return
-    run 0 --seeds 0,1 --data tokens:tokens --depth 1 --width 8 --out file && calls 2 || return
-    echo '1 2 3 5' >tokens
-    run 2 --seeds 0,1 --data tokens:tokens --depth 1 --width 8 --out file && says 'another configuration'
-}
-check "a user's file that has changed is noticed" users_file
-
-# The same cells on other weights: the program says so.
-users_model() {
-    "$real" export model --depth 1 --width 8 --heads 2 --data zipf --vocab 16 --arch llama >/dev/null || return
-    local cells=(--vary 'dtype=fp32,fp16' --model model --data zipf --seq 4 --batch 1 --probes rms --out weights)
-    run 0 "${cells[@]}" && run 0 "${cells[@]}" || return
-    "$real" export model --depth 1 --width 8 --heads 2 --data zipf --vocab 16 --arch llama --seed 1 --force >/dev/null || return
-    run 2 "${cells[@]}" && says 'another configuration'
-}
-check 'weights that have changed are noticed' users_model
-
-same_run() {
-    run 1 --vary layout=sandwich,peri-ln --depth 1 "${small[@]}" --out alias && says 'are the same run' && [ ! -e alias/layers.csv ]
-}
-check 'a value under two names is noticed' same_run
-
 full_disk() {
-    run 0 "${four[@]}" --out full && rm full/*.csv && (ulimit -f 2 && run 1 "${four[@]}" --out full) || return
-    says 'cannot write the joined tables into full' && [ "$(wc -l <"$scratch/err")" -eq 1 ] && [ -z "$(find full -maxdepth 1 -type f)" ]
+    rm four/*.csv && (ulimit -f 1 && run 1 "${four[@]}" --out four) || return
+    says 'cannot write the joined tables into four' && [ "$(wc -l <"$scratch/err")" -eq 1 ] && [ -z "$(find four -maxdepth 1 -type f)" ]
 }
 check 'without room for the joined tables there are none' full_disk
 
-diverged() {
-    run 0 --vary dtype=e2m1,fp32 --depth 2 --post-gain 1e6 --layout sandwich "${small[@]}" --out wild && calls 2 || return
-    grep -q '"status": "diverged"' wild/dtype=e2m1/run.json || grep -h '"status"' wild/*/run.json
-}
-check 'a diverged run is a result' diverged
-
 older_columns() {
-    cp -rp kept older
-    sed -i 's/^\(\([^,]*,\)\{13\}\)[^,]*,/\1/' older/layout=pre_seed=0/layers.csv
-    local size
-    size=$(stat -c %s older/layout=pre_seed=0/layers.csv)
-    sed -i "s/\"layers.csv\": [0-9]*/\"layers.csv\": $size/" older/layout=pre_seed=0/run.json
-    run 0 "${four[@]}" --out older || return
-    [ "$(awk -F , '{ print NF }' older/layers.csv | sort -u | wc -l)" -eq 1 ] && [ "$(wc -l <older/layers.csv)" -eq "$(wc -l <kept/layers.csv)" ]
+    local older=four/layout=pre_seed=0
+    sed -i 's/,[^,]*$//' "$older/layers.csv"
+    sed -i "s/\"layers.csv\": [0-9]*/\"layers.csv\": $(stat -c %s "$older/layers.csv")/" "$older/run.json"
+    run 0 "${four[@]}" --out four && calls 0 || return
+    [ "$(awk -F , '{ print NF }' four/layers.csv | xargs)" = '3 3 3 3 3' ]
 }
 check 'files of an older program are matched by column' older_columns
-
-some_spectra() {
-    run 0 --vary spectrum=off,on --seeds 0,1 --depth 1 --width 8 --heads 2 --data zipf --vocab 16 --seq 4 --batch 1 \
-        --layout pre --out spectra || return
-    printf 'spectra/%s.csv\n' layers sites spectrum config | diff - "$scratch/out" || return
-    awk 'FNR > 1 || NR == 1' spectra/spectrum=on_seed=?/spectrum.csv | cmp - spectra/spectrum.csv || return
-    run 0 --vary spectrum=off --depth 1 "${small[@]}" --out spectra && [ ! -e spectra/spectrum.csv ]
-}
-check 'spectra of the cells that have them' some_spectra
 
 # ---- training ----
 
@@ -424,7 +467,7 @@ hold() {
     "$sweep" --harness './the program' "${four[@]}" --out "$1" >/dev/null 2>"$scratch/err" &
     pid=$!
     while [ ! -e "$scratch/pids" ]; do
-        sleep 0.05
+        kill -0 "$pid" && sleep 0.05 || return
     done
     read -r held shell parallel <"$scratch/pids"
 }
@@ -436,7 +479,7 @@ ended() {
 }
 
 second() {
-    hold two
+    hold two || return
     run 1 "${four[@]}" --out two && says 'another sweep' || return
     kill -9 "$held"
     ended && same two
@@ -444,14 +487,14 @@ second() {
 check 'a second sweep in the same folder is refused' second
 
 killed_shell() {
-    hold shell
+    hold shell || return
     kill -9 "$shell"
     ended && same shell
 }
 check 'a killed job is run again' killed_shell
 
 killed_parallel() {
-    hold parallel
+    hold parallel || return
     kill -9 "$parallel"
     ended && same parallel
 }
@@ -459,7 +502,7 @@ check 'a killed parallel is started again' killed_parallel
 
 # killed SIGNAL
 killed() {
-    hold "$1"
+    hold "$1" || return
     kill -"$1" "$pid"
     wait "$pid" 2>/dev/null && return 1
     [ ! -e "$1/layers.csv" ] || return
