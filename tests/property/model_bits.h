@@ -62,7 +62,15 @@ static inline void assert_same(const struct bits *a, const struct bits *b)
             ck_abort_msg("number %zu of %zu: %a and %a", i, a->n, a->numbers[i], b->numbers[i]);
     ck_assert_uint_eq(a->n_counts, b->n_counts);
     ck_assert_mem_eq(a->counts, b->counts, a->n_counts * sizeof *a->counts);
-    ck_assert_mem_eq(a->first, b->first, sizeof a->first);
+    for (int d = 0; d < NH_DIRECTIONS; d++) {
+        const struct nh_first *x = &a->first[d], *y = &b->first[d];
+        ck_assert_int_eq(x->kind, y->kind);
+        ck_assert_int_eq(x->site, y->site);
+        ck_assert_uint_eq(x->order, y->order);
+        ck_assert_uint_eq(x->index, y->index);
+        ck_assert_mem_eq(&x->value, &y->value, sizeof x->value);
+        ck_assert_int_eq(x->param, y->param);
+    }
 }
 
 static inline struct bits run_scaled(const struct nh_config *c, double loss_scale)
