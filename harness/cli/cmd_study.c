@@ -224,6 +224,9 @@ static int tell(struct nh_study *study, const struct request *r)
 {
     struct nh_finding *findings = nh_alloc(&study->memory, (study->n_expectations + 1) * sizeof *findings);
     bool *drawn = nh_alloc(&study->memory, (study->n_figures + 1) * sizeof *drawn);
+    const char *conflict = nh_study_conflict(study);
+    if (conflict)
+        nh_text_line(stderr, "harness: %s", conflict);
     for (size_t i = 0; i < study->n_expectations; i++)
         findings[i] = nh_study_judge(study, &study->expectations[i]);
     for (size_t i = 0; i < study->n_figures; i++)

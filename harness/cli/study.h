@@ -166,9 +166,11 @@ int nh_measure_run(struct nh_reading *values, const struct nh_measured *measured
 
 /* ---- runs ---- */
 
+/** Runs of one sample (model, data and seed) that differ in what they measure count once: what each of them has measured is joined. */
 struct nh_study_run {
     const char *sweep, *folder;
-    json_t *record; /**< its run.json */
+    json_t *record;     /**< its run.json */
+    const char *sample; /**< NULL: not recorded, the run is a sample of its own */
     enum nh_outcome outcome;
     struct nh_reading *values; /**< by study->measured */
 };
@@ -179,6 +181,9 @@ int nh_study_load(struct nh_study *study, const char *sweep, const char *folder)
 /** The value of an option, or of "sweep"; NULL where the run has none. */
 const char *nh_study_option(const struct nh_study_run *run, const char *name);
 
+/** The first two runs of one sample whose values of a measure differ, in one sentence; NULL where all agree. */
+const char *nh_study_conflict(struct nh_study *study);
+
 /** Runs of equal values. */
 struct nh_study_group {
     const struct nh_study_run **runs;
@@ -188,11 +193,11 @@ struct nh_study_group {
 /** The runs with these values and, where other is not NULL, those of `other` in the place of theirs. */
 struct nh_study_group nh_study_select(struct nh_study *study, const json_t *where, const json_t *other);
 
-/** Splits a group by equal values of options, in the order of their first runs. */
+/** Splits a group by equal values of options, in the order of their first runs; runs of one sample in a group are one. */
 struct nh_study_group *nh_study_groups(struct nh_study *study, struct nh_study_group all, struct nh_words by,
                                        size_t *n);
 
-/** The values of a measure over a group: one a run, or one a seed; those not known included. name: one of
+/** The values of a measure over a group: one a sample, or one a seed; those not known included. name: one of
  * study->measured. */
 struct nh_reading *nh_study_values(struct nh_study *study, struct nh_study_group group, const char *name, size_t *n);
 

@@ -7,6 +7,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -29,13 +30,13 @@ static int read_run(struct nh_study *study, struct nh_study_run *run)
     json_error_t error;
     run->record = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
     if (!run->record)
-        return nh_fail(NH_FAILED, "%.500s is no record of a run: %.200s; remove its folder to have it run again", path,
-                       error.text);
+        return nh_fail(NH_FAILED, "%.500s is no record of a run: %.200s; remove its folder to have it run again", path, error.text);
     const char *status = json_string_value(json_object_get(run->record, "status"));
     const enum nh_outcome outcome = nh_outcome_find(status);
     if (outcome == NH_OUTCOMES || !json_is_object(json_object_get(run->record, "config")))
         return nh_fail(NH_FAILED, "%.500s lacks a status or its config; remove its folder to have it run again", path);
     run->outcome = outcome;
+    run->sample = json_string_value(json_object_get(run->record, "sample"));
     run->values = nh_alloc(&study->memory, (study->n_measured + 1) * sizeof *run->values);
     return nh_measure_run(run->values, study->measured, study->n_measured, run->record, run->folder);
 }
@@ -46,8 +47,7 @@ static int is_cell(const struct dirent *entry)
 }
 
 /* All finished cells of a folder, whatever sweep has left them there. */
-static int read_cells(struct nh_study *study, const char *sweep, const char *folder, struct nh_study_run **runs,
-                      size_t *n)
+static int read_cells(struct nh_study *study, const char *sweep, const char *folder, struct nh_study_run **runs, size_t *n)
 {
     struct dirent **entries = NULL;
     const int n_entries = scandir(folder, &entries, is_cell, alphasort);
@@ -86,10 +86,8 @@ static int sort_runs(struct nh_study *study, const char *folder, struct nh_study
         while (i < n_runs && strcmp(id_of(&runs[i]), id) != 0)
             i++;
         if (i == n_runs) {
-            status = nh_fail(
-                NH_FAILED,
-                "%.500s tells of run '%.40s', which is in no folder beside it; remove it to have them run again", path,
-                id);
+            status = nh_fail(NH_FAILED, "%.500s tells of run '%.40s', which is in no folder beside it; remove it to have them run again",
+                             path, id);
         } else {
             const struct nh_study_run run = runs[i];
             runs[i] = runs[*n];
@@ -118,6 +116,99 @@ int nh_study_load(struct nh_study *study, const char *sweep, const char *folder)
     for (size_t i = 0; i < n; i++)
         study->runs[study->n_runs++] = runs[i];
     return NH_OK;
+}
+
+/* ---- samples ---- */
+
+static bool is_finished(const struct nh_study_run *run)
+{
+    return run->outcome != NH_OUTCOME_INTERRUPTED;
+}
+
+static bool are_one_sample(const struct nh_study_run *a, const struct nh_study_run *b)
+{
+    return a->sample && b->sample && strcmp(a->sample, b->sample) == 0;
+}
+
+/* Two runs of one sample as one: what only b has measured is added to a. A run that has not finished adds nothing to one that has. */
+static const struct nh_study_run *join(struct nh_study *study, const struct nh_study_run *a, const struct nh_study_run *b)
+{
+    if (is_finished(a) != is_finished(b))
+        return is_finished(a) ? a : b;
+    struct nh_study_run *both = nh_alloc(&study->memory, sizeof *both);
+    *both = *a;
+    both->values = nh_alloc(&study->memory, (study->n_measured + 1) * sizeof *both->values);
+    for (size_t i = 0; i < study->n_measured; i++)
+        both->values[i] = a->values[i].sort == NH_READING_NONE ? b->values[i] : a->values[i];
+    if (a->outcome == NH_OUTCOME_OK && b->outcome == NH_OUTCOME_OVERFLOWED)
+        both->outcome = b->outcome;
+    return both;
+}
+
+static struct nh_study_group join_samples(struct nh_study *study, struct nh_study_group g)
+{
+    struct nh_study_group samples = {nh_alloc(&study->memory, (g.n + 1) * sizeof *samples.runs), 0};
+    for (size_t i = 0; i < g.n; i++) {
+        size_t k = 0;
+        while (k < samples.n && !are_one_sample(samples.runs[k], g.runs[i]))
+            k++;
+        if (k == samples.n)
+            samples.runs[samples.n++] = g.runs[i];
+        else
+            samples.runs[k] = join(study, samples.runs[k], g.runs[i]);
+    }
+    return samples;
+}
+
+static bool agree(struct nh_reading a, struct nh_reading b)
+{
+    if (a.sort == NH_READING_NONE || b.sort == NH_READING_NONE)
+        return true;
+    if (a.sort != b.sort)
+        return false;
+    return a.sort == NH_READING_WORD ? strcmp(a.word, b.word) == 0 : a.number == b.number || (isnan(a.number) && isnan(b.number));
+}
+
+/* With all digits of a number, so that different ones look different. */
+static const char *exact_text(struct obstack *memory, struct nh_reading v)
+{
+    char text[NH_NUMBER_SIZE];
+    if (v.sort != NH_READING_NUMBER)
+        return nh_reading_text(memory, v);
+    nh_number_real(text, v.number);
+    return nh_copy(memory, text);
+}
+
+/* How two runs of one sample differ, as a sentence; NULL where they agree. */
+static const char *difference(struct nh_study *study, const struct nh_study_run *a, const struct nh_study_run *b)
+{
+    struct obstack *memory = &study->memory;
+    const char *what = "status", *x = nh_outcome_names[a->outcome], *y = nh_outcome_names[b->outcome];
+    size_t m = 0;
+    if ((a->outcome == NH_OUTCOME_DIVERGED) == (b->outcome == NH_OUTCOME_DIVERGED)) {
+        while (m < study->n_measured && agree(a->values[m], b->values[m]))
+            m++;
+        if (m == study->n_measured)
+            return NULL;
+        what = study->measured[m].name;
+        x = exact_text(memory, a->values[m]);
+        y = exact_text(memory, b->values[m]);
+    }
+    obstack_printf(memory, "%s and %s are runs of one sample, but their %s is %s and %s; the first counts", a->folder, b->folder, what, x,
+                   y);
+    return nh_grown(memory);
+}
+
+const char *nh_study_conflict(struct nh_study *study)
+{
+    for (size_t i = 0; i < study->n_runs; i++)
+        for (size_t k = 0; k < i; k++) {
+            const struct nh_study_run *a = &study->runs[k], *b = &study->runs[i];
+            const char *sentence = are_one_sample(a, b) && is_finished(a) == is_finished(b) ? difference(study, a, b) : NULL;
+            if (sentence)
+                return sentence;
+        }
+    return NULL;
 }
 
 /* ---- which belong together ---- */
@@ -194,6 +285,8 @@ struct nh_study_group *nh_study_groups(struct nh_study *study, struct nh_study_g
             groups[(*n)++] = (struct nh_study_group){nh_alloc(&study->memory, all.n * sizeof *all.runs), 0};
         groups[k].runs[groups[k].n++] = all.runs[i];
     }
+    for (size_t k = 0; k < *n; k++)
+        groups[k] = join_samples(study, groups[k]);
     return groups;
 }
 
@@ -213,8 +306,7 @@ static struct nh_reading value_of_seed(struct nh_study *study, struct nh_study_g
 }
 
 /* A seed with less runs than others has no value. */
-static struct nh_reading *values_of_seeds(struct nh_study *study, struct nh_study_group group, size_t measure,
-                                          size_t *n)
+static struct nh_reading *values_of_seeds(struct nh_study *study, struct nh_study_group group, size_t measure, size_t *n)
 {
     struct nh_study_group *seeds = nh_study_groups(study, group, (struct nh_words){(const char *[]){"seed"}, 1}, n);
     struct nh_reading *values = nh_alloc(&study->memory, (*n + 1) * sizeof *values);
@@ -237,6 +329,7 @@ struct nh_reading *nh_study_values(struct nh_study *study, struct nh_study_group
     const struct nh_study_measure *m = study->measured[measure].measure;
     if (m && m->of_seed)
         return values_of_seeds(study, group, measure, n);
+    group = join_samples(study, group);
     struct nh_reading *values = nh_alloc(&study->memory, (group.n + 1) * sizeof *values);
     for (*n = 0; *n < group.n; ++*n)
         values[*n] = group.runs[*n]->values[measure];

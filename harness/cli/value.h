@@ -31,7 +31,7 @@ struct nh_option {
     bool experts;   /**< has no effect without --experts */
     unsigned optimizers; /**< bit i: optimizer i reads it; 0 = all do */
     bool elsewhere; /**< says where or how fast a run goes, not what it computes: neither recorded nor hashed */
-    bool measures;  /**< says what is measured or how the run is called, not what is computed: no part of the sample */
+    bool measures;  /**< says which values are measured or how the run is called, not what they are: no part of the sample */
     const char *help;
 };
 

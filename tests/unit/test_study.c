@@ -36,8 +36,7 @@ START_TEST(fisher_on_one_side)
     static const struct {
         size_t k, n, other_k, other_n;
         double p, half_digit;
-    } cases[] = {
-        {0, 5, 2, 5, .22, 5e-3}, {0, 5, 3, 5, .083, 5e-4}, {0, 5, 4, 5, .024, 5e-4}, {0, 10, 4, 10, .043, 5e-4}};
+    } cases[] = {{0, 5, 2, 5, .22, 5e-3}, {0, 5, 3, 5, .083, 5e-4}, {0, 5, 4, 5, .024, 5e-4}, {0, 10, 4, 10, .043, 5e-4}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const double p = nh_fisher(cases[i].k, cases[i].n, cases[i].other_k, cases[i].other_n);
         ck_assert_msg(fabs(p - cases[i].p) <= cases[i].half_digit, "%g is not %g", p, cases[i].p);
@@ -46,21 +45,21 @@ START_TEST(fisher_on_one_side)
 }
 END_TEST
 
-#define NUMBER(x)                                                                                                      \
-    {                                                                                                                  \
-        NH_READING_NUMBER, x, NULL                                                                                     \
+#define NUMBER(x)                                                                                                                          \
+    {                                                                                                                                      \
+        NH_READING_NUMBER, x, NULL                                                                                                         \
     }
-#define BEYOND(x)                                                                                                      \
-    {                                                                                                                  \
-        NH_READING_BEYOND, x, NULL                                                                                     \
+#define BEYOND(x)                                                                                                                          \
+    {                                                                                                                                      \
+        NH_READING_BEYOND, x, NULL                                                                                                         \
     }
-#define WORD(x)                                                                                                        \
-    {                                                                                                                  \
-        NH_READING_WORD, 0, x                                                                                          \
+#define WORD(x)                                                                                                                            \
+    {                                                                                                                                      \
+        NH_READING_WORD, 0, x                                                                                                              \
     }
-#define NOTHING                                                                                                        \
-    {                                                                                                                  \
-        NH_READING_NONE, 0, NULL                                                                                       \
+#define NOTHING                                                                                                                            \
+    {                                                                                                                                      \
+        NH_READING_NONE, 0, NULL                                                                                                           \
     }
 
 static void spread_is(const struct nh_reading *values, size_t n, const char *text)
@@ -185,8 +184,7 @@ static const struct {
     {"\"fast\", \"slow\"]", "\"fast\", \"fats\"]", "there is no sweep 'fats'; did you mean fast"},
     {"\"fast\", \"slow\"]", "\"fast\", null]", "'where' must be an object OPTION: value"},
     {"\"layout\": \"pre\"", "\"layout\": []", "'where' must be an object OPTION: value"},
-    {"\"layout\": \"pre\"", "\"layuot\": \"pre\"",
-     "expectations[0]: 'layuot' is no option of a run; did you mean layout?"},
+    {"\"layout\": \"pre\"", "\"layuot\": \"pre\"", "expectations[0]: 'layuot' is no option of a run; did you mean layout?"},
     {"\"share\"", "\"shear\"", "there is no test 'shear'; did you mean share?"},
     {"\"share\"", "3", "'test' must be a text"},
     {"\"test\": \"share\",", "", "expectations[0] has no field 'is'"},
@@ -246,17 +244,15 @@ static void add_run(const char *id, const char *layout, const char *lr, int seed
     char number[32] = "\"inf\"";
     if (isfinite(max_abs))
         snprintf(number, sizeof number, "%.17g", max_abs);
-    snprintf(
-        text, sizeof text,
-        "{\"run\": \"%s\", \"status\": \"%s\", \"first_forward\": %s, \"training\": {\"steps_done\": %d, \"max_abs\": "
-        "%s,"
-        "\"start_loss\": 4, \"final_loss\": %s}, \"config\": {\"layout\": \"%s\", \"lr\": \"%s\", \"seed\": \"%d\","
-        "\"depth\": \"12\"}}",
-        id, step >= 0 ? "diverged" : "ok", first, abs(step), number, step >= 0 ? "\"nan\"" : "2.5", layout, lr, seed);
+    snprintf(text, sizeof text,
+             "{\"run\": \"%s\", \"status\": \"%s\", \"first_forward\": %s, \"training\": {\"steps_done\": %d, \"max_abs\": "
+             "%s,"
+             "\"start_loss\": 4, \"final_loss\": %s}, \"config\": {\"layout\": \"%s\", \"lr\": \"%s\", \"seed\": \"%d\","
+             "\"depth\": \"12\"}}",
+             id, step >= 0 ? "diverged" : "ok", first, abs(step), number, step >= 0 ? "\"nan\"" : "2.5", layout, lr, seed);
     snprintf(name, sizeof name, "runs/%s/run.json", id);
     write_file(name, text);
-    snprintf(config_csv + strlen(config_csv), sizeof config_csv - strlen(config_csv), "%s,lr,%s\n%s,depth,12\n", id, lr,
-             id);
+    snprintf(config_csv + strlen(config_csv), sizeof config_csv - strlen(config_csv), "%s,lr,%s\n%s,depth,12\n", id, lr, id);
 }
 
 /* A study of one sweep with that expectation beside one that decides, and these runs:
@@ -413,8 +409,7 @@ START_TEST(a_seed_without_all_rates_has_no_sensitivity)
     values = nh_study_values(&study, g, "lr_sensitivity", &n);
     ck_assert_uint_eq(n, 3);
     for (size_t i = 0; i < n; i++)
-        ck_assert(values[i].sort ==
-                  NH_READING_NONE); /* of seed 0 a rate is missing; those of the others are all alike */
+        ck_assert(values[i].sort == NH_READING_NONE); /* of seed 0 a rate is missing; those of the others are all alike */
 }
 END_TEST
 
@@ -427,8 +422,7 @@ START_TEST(rows_of_steps_are_measured)
     for (size_t i = 0; i < N; i++)
         ok(nh_measured_find(&measured[i], &study.memory, names[i], "here"));
     write_file("steps.csv", "step,loss,overflow_fwd\n0,4,0\n1,3.5,3\n2,nan,1\n3,3,0\n4,,2\n5,2,0\n6,1,0\n");
-    json_t *record = json_pack("{s:s, s:n, s:{s:i, s:s}}", "status", "ok", "first_forward", "training", "steps_done", 7,
-                               "max_abs", "inf");
+    json_t *record = json_pack("{s:s, s:n, s:{s:i, s:s}}", "status", "ok", "first_forward", "training", "steps_done", 7, "max_abs", "inf");
     ok(nh_measure_run(v, measured, N, record, folder));
     ck_assert(v[0].sort == NH_READING_NUMBER && v[0].number == 2);
     ck_assert(v[1].sort == NH_READING_NUMBER && isnan(v[1].number));
@@ -453,15 +447,11 @@ START_TEST(verdicts_follow_from_what_decides)
         {NH_HOLDS, NH_FAILS, NH_TOO_FEW, "inconclusive"}, {NH_HOLDS, NH_HOLDS, NH_FAILS, "not at this scale"},
         {NH_TOO_FEW, NH_HOLDS, NH_HOLDS, "reproduced"},
     };
-    const struct nh_expectation e[] = {{.decides = NH_DECIDES_NOTHING},
-                                       {.decides = NH_DECIDES_CLAIM},
-                                       {.decides = NH_DECIDES_SCALE},
-                                       {.decides = NH_DECIDES_CLAIM}};
+    const struct nh_expectation e[] = {
+        {.decides = NH_DECIDES_NOTHING}, {.decides = NH_DECIDES_CLAIM}, {.decides = NH_DECIDES_SCALE}, {.decides = NH_DECIDES_CLAIM}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const struct nh_finding f[] = {{.verdict = cases[i].nothing},
-                                       {.verdict = cases[i].claim},
-                                       {.verdict = cases[i].scale},
-                                       {NH_HOLDS, NULL, NULL}};
+        const struct nh_finding f[] = {
+            {.verdict = cases[i].nothing}, {.verdict = cases[i].claim}, {.verdict = cases[i].scale}, {NH_HOLDS, NULL, NULL}};
         ck_assert_str_eq(nh_study_verdict(e, f, 4), cases[i].verdict);
     }
 }
@@ -487,7 +477,7 @@ START_TEST(the_worst_of_several_claims_decides)
         const struct nh_finding f[] = {{.verdict = order[i % 4]}, {.verdict = order[i / 4 % 4]}, {.verdict = order[i / 16]}};
         const bool fails = f[0].verdict == NH_FAILS || f[2].verdict == NH_FAILS;
         const bool holds = f[0].verdict == NH_HOLDS && f[2].verdict == NH_HOLDS;
-        ck_assert_str_eq(nh_study_verdict(mixed, f, 3), fails                                   ? "not at this scale"
+        ck_assert_str_eq(nh_study_verdict(mixed, f, 3), fails                               ? "not at this scale"
                                                         : holds && f[1].verdict == NH_FAILS ? "refuted"
                                                         : holds && f[1].verdict == NH_HOLDS ? "reproduced"
                                                                                             : "inconclusive");
@@ -514,9 +504,15 @@ START_TEST(capped_loss_is_that_of_the_start_where_a_run_diverged)
         const char *status, *start, *final;
         double capped;
     } cases[] = {
-        {"ok", "4", "2.5", 2.5},       {"ok", "4", "5", 4},           {"ok", "4", "4", 4},     {"ok", "4", "\"nan\"", 4},
-        {"overflowed", "4", "3", 3},   {"interrupted", "4", "3", 3},  {"diverged", "4", "2.5", 4}, /* it was low before it left */
-        {"diverged", "4", "\"nan\"", 4}, {"diverged", "4", "\"inf\"", 4},
+        {"ok", "4", "2.5", 2.5},
+        {"ok", "4", "5", 4},
+        {"ok", "4", "4", 4},
+        {"ok", "4", "\"nan\"", 4},
+        {"overflowed", "4", "3", 3},
+        {"interrupted", "4", "3", 3},
+        {"diverged", "4", "2.5", 4}, /* it was low before it left */
+        {"diverged", "4", "\"nan\"", 4},
+        {"diverged", "4", "\"inf\"", 4},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char record[256];
@@ -536,9 +532,13 @@ START_TEST(shares_hold_at_the_edge_of_rounding)
         size_t k, n;
         bool holds;
     } cases[] = {
-        {"0.7", 7, 10, true},   {"0.7", 6, 10, false},  {"0.28", 7, 25, true},  {"0.28", 6, 25, false}, {"0.29", 29, 100, true},
-        {"0.57", 57, 100, true}, {"0.58", 58, 100, true}, {"0.58", 57, 100, false}, {"0.55", 11, 20, true}, {"1", 3, 3, true},
-        {"1", 99, 100, false},  {"0.5", 1, 2, true},    {"0.5", 1, 3, false},   {"0.6666666666666666", 2, 3, true},
+        {"0.7", 7, 10, true},    {"0.7", 6, 10, false},
+        {"0.28", 7, 25, true},   {"0.28", 6, 25, false},
+        {"0.29", 29, 100, true}, {"0.57", 57, 100, true},
+        {"0.58", 58, 100, true}, {"0.58", 57, 100, false},
+        {"0.55", 11, 20, true},  {"1", 3, 3, true},
+        {"1", 99, 100, false},   {"0.5", 1, 2, true},
+        {"0.5", 1, 3, false},    {"0.6666666666666666", 2, 3, true},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char text[2048];
@@ -616,6 +616,96 @@ START_TEST(orders_of_what_is_beyond_are_told_where_they_are_known)
 }
 END_TEST
 
+/** Writes a run that is the sample of another one and measured other things; measured: fields of "training". */
+static void add_sample(const char *id, const char *sample, const char *status, int seed, const char *measured)
+{
+    char command[sizeof folder + 64], name[64], text[512];
+    snprintf(command, sizeof command, "mkdir -p '%s/runs/%s'", folder, id);
+    ck_assert_int_eq(system(command), 0);
+    snprintf(text, sizeof text,
+             "{\"run\": \"%s\", \"sample\": \"%s\", \"status\": \"%s\", \"training\": {\"steps_done\": 9, %s},"
+             " \"config\": {\"layout\": \"pre\", \"seed\": \"%d\"}}",
+             id, sample, status, measured, seed);
+    snprintf(name, sizeof name, "runs/%s/run.json", id);
+    write_file(name, text);
+    snprintf(config_csv + strlen(config_csv), sizeof config_csv - strlen(config_csv), "%s,layout,pre\n", id);
+}
+
+/** The runs of one sample are one value in tables, expectations and verdicts; each adds what the others have not measured. */
+START_TEST(runs_of_one_sample_count_once)
+{
+    write_file(
+        "study.json",
+        "{\"title\": \"T\", \"claim\": \"C\", \"source\": \"S\", \"cannot_show\": \"N\", \"cost\": \"little\","
+        "\"sweeps\": [{\"name\": \"runs\", \"args\": \"--steps 9\", \"seeds\": \"0\"},"
+        " {\"name\": \"again\", \"args\": \"--steps 9\", \"seeds\": \"0\"}],"
+        "\"tables\": [{\"title\": \"t\", \"where\": {}, \"by\": [\"layout\"], \"measures\": [\"final_loss\", \"max_abs\", \"val_loss\"]},"
+        " {\"title\": \"u\", \"where\": {}, \"by\": [\"sweep\"], \"measures\": [\"final_loss\"]}],"
+        "\"expectations\": [{\"text\": \"A\", \"decides\": \"claim\", \"where\": {}, \"measure\": \"max_abs\", \"test\": \"share\","
+        " \"within\": [1, 9], \"at_least\": 1, \"runs\": 3}]}");
+    ok(nh_study_read(&study, folder));
+    strcpy(config_csv, "run,option,value\n");
+    add_sample("r1", "s1", "interrupted", 0, "\"final_loss\": 7");
+    add_sample("r2", "s1", "ok", 0, "\"final_loss\": 2, \"max_abs\": 5");
+    add_sample("r3", "s1", "overflowed", 0, "\"final_loss\": 2, \"val_loss\": 3");
+    add_sample("r4", "s2", "ok", 1, "\"final_loss\": 4, \"max_abs\": 7, \"val_loss\": 5");
+    write_file("runs/config.csv", config_csv);
+    ok(nh_study_load(&study, "runs", in_folder("runs")));
+    ok(nh_study_load(&study, "again", in_folder("runs")));
+    ck_assert_uint_eq(study.n_runs, 8);
+    ck_assert_ptr_null(nh_study_conflict(&study));
+
+    const struct nh_study_group all = nh_study_select(&study, study.tables[0].where, NULL);
+    size_t n;
+    const struct nh_study_group *groups = nh_study_groups(&study, all, study.tables[0].by, &n);
+    ck_assert(n == 1 && groups[0].n == 2);
+    ck_assert(groups[0].runs[0]->outcome == NH_OUTCOME_OVERFLOWED && groups[0].runs[1]->outcome == NH_OUTCOME_OK);
+    const char *const names[] = {"final_loss", "max_abs", "val_loss"};
+    const double wanted[][2] = {{2, 4}, {5, 7}, {3, 5}};
+    for (size_t i = 0; i < 3; i++) {
+        const struct nh_reading *values = nh_study_values(&study, all, names[i], &n);
+        ck_assert(n == 2 && values[0].number == wanted[i][0] && values[1].number == wanted[i][1]);
+    }
+    groups = nh_study_groups(&study, all, study.tables[1].by, &n);
+    ck_assert(n == 2 && groups[0].n == 2 && groups[1].n == 2);
+    const struct nh_finding f = nh_study_judge(&study, &study.expectations[0]);
+    ck_assert_int_eq(f.verdict, NH_TOO_FEW); /* two samples in eight runs */
+}
+END_TEST
+
+START_TEST(runs_of_one_sample_that_differ_are_named)
+{
+    static const struct {
+        const char *status, *measured, *sentence;
+    } cases[] = {
+        {"ok", "\"final_loss\": 2.00000001", "their final_loss is 2 and 2.00000001; the first counts"},
+        {"ok", "\"final_loss\": \"nan\"", "their final_loss is 2 and nan; the first counts"},
+        {"diverged", "\"final_loss\": 2", "their status is ok and diverged; the first counts"},
+        {"interrupted", "\"final_loss\": 3", NULL},
+        {"overflowed", "\"max_abs\": 3", NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        nh_study_fini(&study);
+        nh_study_init(&study);
+        write_file("study.json",
+                   "{\"title\": \"T\", \"claim\": \"C\", \"source\": \"S\", \"cannot_show\": \"N\", \"cost\": \"little\","
+                   "\"sweeps\": [{\"name\": \"runs\", \"args\": \"--steps 9\", \"seeds\": \"0\"}], \"tables\": [],"
+                   "\"expectations\": [{\"text\": \"A\", \"decides\": \"claim\", \"where\": {}, \"measure\": \"final_loss\", \"test\": "
+                   "\"share\", \"within\": [2, 2], \"at_least\": 1, \"runs\": 1}]}");
+        ok(nh_study_read(&study, folder));
+        strcpy(config_csv, "run,option,value\n");
+        add_sample("r1", "s1", "ok", 0, "\"final_loss\": 2");
+        add_sample("r2", "s1", cases[i].status, 0, cases[i].measured);
+        write_file("runs/config.csv", config_csv);
+        ok(nh_study_load(&study, "runs", in_folder("runs")));
+        const char *sentence = nh_study_conflict(&study);
+        ck_assert_msg(cases[i].sentence ? sentence && strstr(sentence, cases[i].sentence) : !sentence, "case %zu: %s", i,
+                      sentence ? sentence : "no conflict");
+        ck_assert_int_eq(nh_study_judge(&study, &study.expectations[0]).verdict, NH_HOLDS);
+    }
+}
+END_TEST
+
 START_TEST(broken_runs_are_refused)
 {
     judge(judged[0].expectation);
@@ -649,6 +739,8 @@ int main(void)
     tcase_add_test(t, capped_loss_is_that_of_the_start_where_a_run_diverged);
     tcase_add_test(t, shares_hold_at_the_edge_of_rounding);
     tcase_add_test(t, orders_of_what_is_beyond_are_told_where_they_are_known);
+    tcase_add_test(t, runs_of_one_sample_count_once);
+    tcase_add_test(t, runs_of_one_sample_that_differ_are_named);
     tcase_add_test(t, broken_runs_are_refused);
     return run_suite(s, t);
 }
