@@ -41,8 +41,8 @@ if (logarithmic_x) {
     set format x log_format(x_low, x_high)
     eval 'set xtics ' . (x_tics_log eq '' ? log_tics(x_low, x_high) : '(' . x_tics_log . ')')
 } else {
-    x_low = x_min < x_max ? x_min : x_min - 1
-    x_high = x_min < x_max ? x_max : x_max + 1
+    x_low = x_min < x_max ? x_min : x_min - around(x_min)
+    x_high = x_min < x_max ? x_max : x_max + around(x_max)
     eval 'set xtics ' . (x_tics eq '' ? 'autofreq' : '(' . x_tics . ')')
 }
 set xrange [x_low : x_high]

@@ -48,8 +48,8 @@ tall = page / 540.0
 load 'plots/style.gp'
 down(px) = 1 - px / real(page)
 font_small = sprintf(',%g', small)
-x_low = x_min < x_max ? x_min : x_min - 1
-x_high = x_min < x_max ? x_max : x_max + 1
+x_low = x_min < x_max ? x_min : x_min - around(x_min)
+x_high = x_min < x_max ? x_max : x_max + around(x_max)
 set xrange [x_low : x_high]
 eval 'set xtics ' . (x_tics eq '' ? 'autofreq' : '(' . x_tics . ')')
 set grid xtics
@@ -76,16 +76,17 @@ do for [place = 1:count] {
         high = real(word(limits, j)) > high ? real(word(limits, j)) : high
     }
     if (high == low) {
-        low = logarithmic ? low / 2 : low - 1
-        high = logarithmic ? high * 2 : high + 1
+        margin = around(high)
+        low = logarithmic ? low / 2.0 : low - margin
+        high = logarithmic ? high * 2.0 : high + margin
     }
     y_top = high
     # Room at the upper edge for nan and inf, set apart a little as well.
     if (logarithmic) {
-        room = (high / low) ** 0.05
-        low = low / room
-        edge(i) = y_top * room ** over(i)
-        high = high * room ** 4
+        room = 0.05 * (log(high) - log(low))
+        low = scaled(low, -room)
+        edge(i) = scaled(y_top, room * over(i))
+        high = scaled(high, 4 * room)
         base = is_scale ? 2.0 : 10.0
         set logscale y base
         from = int(ceil(log(low) / log(base)))
@@ -125,12 +126,14 @@ do for [place = 1:count] {
         limit = real(word(limits, j))
         eval 'set arrow from graph 0, first limit to graph 1, first limit nohead linewidth 1 linecolor rgb black dashtype ' . \
             dash_of_law
-        height = log(limit / low) / log(high / low)
+        height = (log(limit) - log(low)) / (log(high) - log(low))
         said_at = height > said_at + 0.13 ? height : said_at + 0.13
         set label sprintf('%s: %.5g', word(limits, j + 1), limit) at graph 1.01, graph said_at left font font_small
     }
     # Lines of the loss scale often lie on one another: they are set apart a little, less than a power of two.
-    spread = 0.06 * log(high / low) / log(2) < 0.6 ? 0.06 * log(high / low) / log(2) : 0.6
+    if (is_scale) {
+        spread = 0.06 * log(high / low) / log(2) < 0.6 ? 0.06 * log(high / low) / log(2) : 0.6
+    }
     apart(i) = is_scale ? 2 ** (spread * (i - 0.5 * (n + 1)) / n) : 1
     at(v, above, i) = above > 0 ? edge(i) : logarithmic && v <= 0 ? NaN : v * apart(i)
     finite(v, above, i) = above > 0 ? NaN : at(v, 0, i)

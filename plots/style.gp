@@ -46,11 +46,17 @@ set grid ytics linetype 1 linewidth 0.5 linecolor rgb '#e0e0e0'
 set key outside right top vertical Left reverse samplen 4 spacing 1.15 noenhanced
 set title noenhanced offset 0,-0.3
 
+# What an axis shows on either side of a value that is the only one on it.
+around(v) = abs(v) > 2 ? abs(v) / 2.0 : 1.0
+
+# v times e^f, between 1e-307 and 1e307: the ends of a logarithmic axis (gnuplot itself goes a little beyond them).
+scaled(v, f) = exp(log(v) + f > 706.8 ? 706.8 : log(v) + f < -706.8 ? -706.8 : log(v) + f)
+
 # Tics of a logarithmic axis from `low` to `high`, for `set xtics` or `set ytics`: several to a decade where decades are few.
 decade(e, dense) = sprintf(dense ? '1e%d, 1.5e%d, 2e%d, 3e%d, 4e%d, 5e%d, 7e%d' : '1e%d, 2e%d, 5e%d', e, e, e, e, e, e, e)
 decades(e, last, dense) = decade(e, dense) . (e < last ? ', ' . decades(e + 1, last, dense) : '')
-log_tics(low, high) = high > 1000 * low ? 'autofreq' : '(' . decades(floor(log10(low)), floor(log10(high)), high < 8 * low) . ')'
-log_format(low, high) = high < 1e6 && (high > 1000 * low ? 10 ** ceil(log10(low)) : low) > 0.9e-4 ? '%g' : '%.0e'
+log_tics(low, high) = high / 1000 > low ? 'autofreq' : '(' . decades(floor(log10(low)), floor(log10(high)), high / 8 < low) . ')'
+log_format(low, high) = high < 1e6 && (high / 1000 > low ? 10 ** ceil(log10(low)) : low) > 0.9e-4 ? '%g' : '%.0e'
 
 # Runs an awk script on a table; true when it has written what it is there for. `series` writes series.dat and series.gp.
 if (!exists('table')) {

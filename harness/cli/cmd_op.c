@@ -384,7 +384,7 @@ static int run(struct job *job, const struct nh_safetensors *file)
         status = backward(job);
     if (!status)
         status = nh_safetensors_check(file);
-    if (!status)
+    if (!status && job->b.q->out)
         status = write_results(job);
     if (!status)
         print_counts(job);

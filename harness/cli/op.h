@@ -17,7 +17,7 @@ struct nh_op_request {
     struct nh_config config;
     int group, head_dim; /**< 0 = all columns */
     bool gradients, force;
-    const char *in, *out;
+    const char *in, *out; /**< out: NULL = the result is not written */
 };
 
 /** How a tensor gets onto the tape. Values have the shape [cols], [T, cols] or [B, T, cols]; tokens that of a value

@@ -16,7 +16,7 @@
 /* Options of every operation, then attributes of some. */
 static const struct nh_option options[] = {
     {.name = "in", .kind = &nh_value_text, AT(in), .max = 4000, .help = "safetensors file with the tensors"},
-    {.name = "out", .kind = &nh_value_text, AT(out), .max = 4000, .help = "safetensors file for the result, y"},
+    {.name = "out", .kind = &nh_value_text, AT(out), .max = 4000, .help = "safetensors file for the result, y; without it only the counters are shown"},
     {.name = "dtype", .kind = &nh_value_format, AT(config.dtype), .start = "fp32", .help = "format of what is stored"},
     {.name = "policy", .kind = &nh_value_policy, AT(config.policy), .start = "plain", .help = "which role has which format"},
     {.name = "accum", .kind = &nh_value_choice, AT(config.accum), .start = "fp32", .choices = WORDS("fp32", "dtype"),
@@ -141,12 +141,16 @@ int nh_op_request_read(struct nh_op_request *q, const struct nh_operation *op, i
         status = options[i].start ? options[i].kind->read(&options[i], options[i].start, &q->config) : NH_OK;
     for (int i = 0; i < argc && !status;)
         status = take(q, op, argc, argv, &i, &given);
-    if (!status && (!q->in || !q->out))
-        status = nh_fail(NH_USAGE, "%s needs both files: --in A.safetensors --out B.safetensors", op->name);
+    if (!status && !q->in)
+        status = nh_fail(NH_USAGE, "%s needs its tensors: --in A.safetensors", op->name);
     if (!status)
         status = nh_numbers_fit(&q->config);
+    if (!status && q->force && !q->out)
+        status = nh_fail(NH_USAGE, "--force has no effect without --out; leave it out, or add --out B.safetensors");
+    if (status || !q->out)
+        return status;
     struct stat in, out;
-    if (!status && stat(q->in, &in) == 0 && stat(q->out, &out) == 0 && in.st_dev == out.st_dev && in.st_ino == out.st_ino)
+    if (stat(q->in, &in) == 0 && stat(q->out, &out) == 0 && in.st_dev == out.st_dev && in.st_ino == out.st_ino)
         status = nh_fail(NH_USAGE, "--in and --out are the same file, %.200s; choose another --out", q->out);
     return status || q->force ? status : nh_file_absent(q->out);
 }

@@ -496,7 +496,7 @@ def refused(status, words, said, tensors=None, path='a.safetensors'):
 @case
 def usage():
     """wrong words: exit code 2"""
-    for words, said in (('', 'list ops'), ('norm', 'both files'), ('norm --in a', 'both files'), ('--eps 1', 'name of an operation')):
+    for words, said in (('', 'list ops'), ('norm', 'needs its tensors: --in'), ('norm --out b', 'needs its tensors: --in'), ('norm --in a --force', '--force has no effect'), ('--eps 1', 'name of an operation')):
         p = start('op', *words.split())
         assert p.returncode == 2 and said in p.stderr, p.stderr
     x = {'x': ([1, 6], [1] * 6)}
@@ -508,6 +508,30 @@ def usage():
     qkv = {name: ([1, 6], [1] * 6) for name in 'qkv'}
     refused(2, 'attention --heads 4', '--heads 4', qkv)
     refused(2, 'attention --heads 3 --kv-heads 2', '--kv-heads 2', qkv)
+
+
+@case
+def gradients_in():
+    """dy is rounded once, from the numbers of the file"""
+    tie = 1 + 2.0 ** -11 + 2.0 ** -40  # a float would hold the tie itself, which goes to the even 1
+    for words, want in (('cast --dtype fp16 --grad', 1 + 2.0 ** -10), ('cast --dtype bf16 --grad', 1.0), ('cast --dtype fp32 --grad', 1 + 2.0 ** -11)):
+        r = op(words, {'x': ([1, 1], [1]), 'dy': ([1, 1], [tie])}, 'F64')
+        assert r.tensors['d_x'][1] == [want], r.tensors['d_x']
+
+
+@case
+def counters_alone():
+    """without --out: the same counters, and no file"""
+    x, dy = ([1, 2], [3, 70000]), ([1, 2], [1, 1])
+    for words, tensors in (('cast --dtype fp16', {'x': x}), ('norm --dtype fp16 --grad', {'x': x, 'dy': dy})):
+        write('a.safetensors', tensors)
+        before = set(os.listdir())
+        p = start('op', *words.split(), '--in', 'a.safetensors')
+        assert p.returncode == 0 and p.stdout.startswith('op,site,direction,overflow'), p.stderr
+        assert set(os.listdir()) == before, os.listdir()
+        q = start('op', *words.split(), '--in', 'a.safetensors', '--out', 'with.safetensors')
+        assert p.stdout == q.stdout and os.path.exists('with.safetensors'), q.stderr
+        os.remove('with.safetensors')
 
 
 @case

@@ -254,6 +254,34 @@ says divergence.svg 'Training step by step' 'L = 12, init gpt2, 1 to 3 seeds (th
     'pre, fp16: overflow at step 4–6 (2 of 3)' 'sandwich, fp16: overflow at step 5' 'sandwich, bf16: no overflow' \
     'loss (nats)' 'loss scale' 'largest |x|' 'largest |score|' 'fp16: 65504' 2¹⁶ 10⁵ \
     'first forward overflow' 'nan or inf begins' 'step skipped' 'largest value of the format'
+# Short trainings that end at once, alone and together: a loss scale that is 1 and skips, one step, values at the ends of fp64.
+cat >ends.csv <<'EOF'
+run,label,layout,depth,dtype,policy,init,seed,step,loss,lr,grad_norm,loss_scale,skipped,overflow_fwd,overflow_bwd,max_abs,max_score
+r00000001,,pre,1,fp32,plain,normal,0,0,3.465194378580366,0.001,1.5,1,0,0,0,0.0556,0.0175
+r00000001,,pre,1,fp32,plain,normal,0,1,300919.890625,0.001,4849497.6,1,0,0,0,194433138688,6256022.5
+r00000001,,pre,1,fp32,plain,normal,0,2,nan,0.001,nan,1,1,0,0,112983465984,10194253
+r00000002,,pre,1,fp32,plain,unit,0,0,16055.87827845982,3e+38,8181.2,1,0,0,0,4.85,2.56
+r00000002,,pre,1,fp32,plain,unit,0,1,nan,3e+38,nan,1,1,3659,0,inf,nan
+r00000003,,pre,1,fp64,plain,unit,0,0,3.5,0.001,1,1,0,0,0,4,2
+r00000004,,no-norm,1,fp64,plain,unit,0,0,4.0637725469703864e+150,1e+200,7.8e+149,1,0,0,0,5.8e+150,2.9650814395954336e+300
+r00000004,,no-norm,1,fp64,plain,unit,0,1,nan,1e+200,nan,1,1,2888,0,5.1e+199,inf
+r00000005,,no-norm,1,fp64,plain,normal,0,0,nan,1,nan,1,1,144,0,3.530835915165392e+306,inf
+r00000006,,pre,1,fp64,plain,normal,1,0,3.4657359027997265,1,3425695.8,1,0,0,0,1.0771353730361871e-295,0
+EOF
+for run in 1 2 3 4 5 6; do
+    printf '%s\n' run,option,value "r0000000$run,lr,1e-$run" "r0000000$run,steps,3"
+done >config.csv
+for runs in '[12]' 3 5 '[1-6]'; do
+    grep -e ^run -e "^r0000000$runs" ends.csv >some.csv
+    for figure in divergence lr-sensitivity 'curve --set x=step --set file=steps --set y=max_abs' 'curve --set x=loss_scale --set file=steps --set y=grad_norm'; do
+        # shellcheck disable=SC2086 # words
+        "$root/plots/plot" $figure some.csv -o ends.svg >stdout 2>stderr || die "$figure of $runs ended with $?: $(cat stderr)"
+        ! grep -v '^plot: warning: column [a-z_]* has no finite value$' stderr || die "$figure of $runs complains"
+        whole ends.svg
+    done
+done
+rm config.csv
+
 training=$data/training/steps.csv
 grep -e ^run -e ',bf16,' "$training" >bf16.csv
 plot divergence bf16.csv -o bf16.svg
