@@ -122,8 +122,10 @@ static int run(struct call call, bool quiet)
     int status = 0;
     while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR)
         ;
-    if (child > 0 && WIFSIGNALED(status) && WTERMSIG(status) == SIGPIPE)
-        raise(SIGPIPE); /* nobody reads what both write */
+    if (child > 0 && WIFSIGNALED(status) && WTERMSIG(status) == SIGPIPE) { /* nobody reads what both write */
+        signal(SIGPIPE, SIG_DFL);
+        raise(SIGPIPE);
+    }
     return child > 0 && WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 }
 

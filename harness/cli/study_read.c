@@ -106,10 +106,11 @@ static int find_name(const struct input *in, const char *field, const char *cons
 /* A name of a folder or a file. */
 static int check_file_name(const struct input *in, const char *name)
 {
-    if (*name != '.' && name[strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-")] == '\0')
+    enum { LONGEST = 100 };
+    if (strlen(name) <= LONGEST && *name != '.' && name[strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-")] == '\0')
         return NH_OK;
-    return nh_fail(NH_FAILED, "%.500s: '%.60s' becomes a name of a file; it takes letters, digits, '-' and '.'",
-                   in->place, name);
+    return nh_fail(NH_FAILED, "%.500s: '%.60s' becomes a name of a file; it takes at most %d letters, digits, '-' and '.'",
+                   in->place, name, LONGEST);
 }
 
 /* Adds a measure to those that occur. */

@@ -159,6 +159,20 @@ said() {
 check 'a study overwrites no file' said "--dump \/tmp\/x" "'args': --dump is not for a study to say"
 check 'nor with =' said '--dump=x' "'args': --dump is not for a study to say"
 check 'nor by cells' said '--vary dump=x,y' "'args': --dump is not for a study to say"
+check 'nor behind two dashes' said '-- --dump=x' "'args': --dump is not for a study to say"
+for_all_sweeps() {
+    changed '"options": "' '"options": "--dump=x ' && refused 1 "'args': --dump is not for a study to say" changed --studies studies
+}
+check 'nor for all sweeps' for_all_sweeps
+quick_words() {
+    changed '"quick_seeds": "0"' '"quick_args": "--dump=x"' && refused 1 "'quick_args': --dump is not for a study to say" changed --studies studies
+}
+check 'nor with --quick' quick_words
+words_of_a_shell() {
+    changed '--steps 3"' "--steps 3 --label=\$(touch\${IFS}x)'*;\$HOME\"" && study changed --print --out q &&
+        [ ! -e x ] && grep -qF -- "'--label=\$(touch\${IFS}x)'\\''*;\$HOME'" out
+}
+check 'a label with words of a shell' words_of_a_shell
 check 'it reads no model' said '--model x' "'args': --model is not for a study to say"
 file_as_data() {
     changed 'data zipf' 'data text:x' && refused 1 "'args': --data text:x names a file" changed --studies studies || return
@@ -192,6 +206,7 @@ figure() {
     changed "\"$1\": \"[a-z.]*\"," "\"$1\": \"${2//\//\\/}\"," && refused 1 "figures[0]: $3" changed --studies studies --out q && [ ! -e q ]
 }
 check 'a figure in another folder' figure file ../x.svg "'../x.svg' becomes a name of a file"
+check 'a figure with too long a name' figure file "$(printf %0200d 0).svg" "'0000000000"
 check 'a figure over the report' figure file report.md "'report.md' must end in .svg, .png or .pdf"
 check 'a figure drawn by a foreign script' figure figure ../../x "'../../x' becomes a name of a file"
 
@@ -258,11 +273,13 @@ measures() {
 }
 check 'list measures' measures
 
-# sound NAME: the study is read, and every cell is a run that the program would start; of one seed, on data that is quick.
+# sound NAME: the study is read, and its cells are runs that the program would start: so many that each two words of a cell occur
+# together; of one seed, on data that is quick.
 sound() {
     local command
     ./harness study "$1" --print --out s >listed && ./harness study "$1" --print --quick --out s >>listed || return
-    sed 's/ --seed=[0-9]*//; s/ --resume//g; s/ --out=.*//' listed | sort -u >commands
+    sed 's/ --seed=[0-9]*//; s/ --resume//g; s/ --out=.*//' listed | sort -u |
+        awk '{ for (i = 2; i <= NF; i++) for (k = i; k <= NF; k++) if (!seen[$i, $k]++) new = NR } new == NR' >commands
     [ -s commands ] || return
     while read -r command; do
         $command --data zipf --dry-run >said.dry 2>&1 || { echo "$command: $(cat said.dry)"; return 1; }
