@@ -175,7 +175,7 @@ by_is_recorded() {
     cut -d , -f 2 r/config.csv | grep -vx -e option -e sample | sort >recorded
     offered compare r --by '' | sort >got
     comm -23 recorded got >missing
-    [ "$(wc -l <recorded)" -gt 50 ] && [ ! -s missing ] || { cat missing; return 1; }
+    [[ $(wc -l <recorded) -gt 50 && ! -s missing ]] || { cat missing; return 1; }
 }
 check 'names that compare groups by' by_is_recorded
 

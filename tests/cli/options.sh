@@ -76,7 +76,7 @@ hints() {
     local pattern=$1 status=0
     shift
     "$program" "$@" >out 2>err || status=$?
-    [ "$status" -eq 2 ] && [ ! -s out ] && [ "$(wc -l <err)" -eq 1 ] && grep -qF -- "$pattern" err || { echo "exit code $status: $(cat err)"; return 1; }
+    { [[ $status -eq 2 && ! -s out && $(wc -l <err) -eq 1 ]] && grep -qF -- "$pattern" err; } || { echo "exit code $status: $(cat err)"; return 1; }
 }
 check 'help of no command' hints "no command 'lst'; did you mean list" help lst
 check 'a command of other programs' hints 'did you mean harness run --steps N?' train --lr 1
@@ -224,10 +224,10 @@ sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))
 EOF
 }
 dumb_terminal() {
-    drawn xterm --out xterm </dev/null >out && grep -q $'\e\[K' out || { echo 'no bar on a terminal'; return 1; }
+    { drawn xterm --out xterm </dev/null >out && grep -q $'\e\[K' out; } || { echo 'no bar on a terminal'; return 1; }
     local term
     for term in dumb ''; do
-        drawn "$term" --out "t$term" >out && grep -q status out || { cat out; return 1; }
+        { drawn "$term" --out "t$term" >out && grep -q status out; } || { cat out; return 1; }
         ! grep -q $'\e' out || { echo "escapes with TERM='$term'"; return 1; }
     done
 }

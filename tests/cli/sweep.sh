@@ -2,32 +2,16 @@
 # sweep.sh PROGRAM: harness/sweep.sh: job list, results, and what becomes of cells that fail or are killed.
 # shellcheck disable=SC2317 # functions are called by their names
 set -euo pipefail
-sweep=$(dirname -- "$(realpath -- "$0")")/../../harness/sweep.sh
+sweep=$(realpath -- "$(dirname -- "$0")/../../harness/sweep.sh")
 real=$(realpath -- "$1")
-if [[ $(parallel --version 2>&1) != 'GNU parallel'* ]]; then
-    echo '1..0 # SKIP GNU parallel is missing'
-    exit
-fi
+[[ $(parallel --version 2>&1) == 'GNU parallel'* ]] || { echo '1..0 # SKIP GNU parallel is missing' && exit; }
 scratch=$(mktemp -d)
 trap 'rm -rf -- "$scratch"' EXIT
 mkdir "$scratch/a place"
 cd -- "$scratch/a place"
 export scratch # for the program below
-n=0
-failed=0
-
-# check NAME COMMAND...: one line of TAP; well if COMMAND succeeds. What it prints is shown where it fails.
-check() {
-    local name=$1
-    shift
-    n=$((n + 1))
-    if "$@" >"$scratch/said" 2>&1; then
-        echo "ok $n - $name"
-    else
-        echo "not ok $n - $name: $(head -c 500 "$scratch/said" | tr '\n' ' ')"
-        failed=1
-    fi
-}
+# shellcheck source=tests/tap.sh
+. "${sweep%/harness/sweep.sh}/tests/tap.sh"
 
 # Stands in for the program where only the sweep is tested: small tables, and run.json with their sizes.
 cat >writer <<'EOF'
@@ -513,5 +497,4 @@ killed() {
 check 'a killed sweep takes its cells along and is continued' killed KILL
 check 'so is one that was asked to end' killed TERM
 
-echo "1..$n"
-exit "$failed"
+done_testing
