@@ -6,8 +6,8 @@
 #include "results/reader.h"
 #include "results/text.h"
 
+#include <dirent.h>
 #include <errno.h>
-#include <fts.h>
 #include <limits.h>
 #include <math.h>
 #include <search.h>
@@ -226,53 +226,54 @@ static int load_run(struct nh_comparison *c, const char *folder, struct kind kin
     return status;
 }
 
-static int by_name(const FTSENT **a, const FTSENT **b)
+static int by_name(const struct dirent **a, const struct dirent **b)
 {
-    return strverscmp((*a)->fts_name, (*b)->fts_name);
+    return strverscmp((*a)->d_name, (*b)->d_name);
 }
 
-static FTS *open_tree(struct nh_comparison *c, const char *folder)
+static int is_entry(const struct dirent *e)
 {
-    char *const roots[] = {strcpy(nh_alloc(&c->memory, strlen(folder) + 1), folder), NULL};
-    return fts_open(roots, FTS_LOGICAL | FTS_NOCHDIR, by_name);
+    return strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0;
 }
 
-/* The next entry of a tree below a folder, NULL at its end. */
-static int next_entry(FTS *tree, const char *folder, FTSENT **e)
+/* The folders directly in a folder, in the order of their names, up to NULL. */
+static int folders_in(struct nh_comparison *c, const char *folder, const char ***folders)
 {
-    *e = fts_read(tree);
-    return *e || !errno ? NH_OK : nh_fail(NH_FAILED, "cannot read %s to its end: %s", folder, strerror(errno));
-}
-
-/* Whether the entry is a folder; NH_FAILED where it cannot be read. */
-static int is_folder(const FTSENT *e)
-{
-    if (e->fts_info == FTS_DNR || e->fts_info == FTS_ERR || e->fts_info == FTS_NS)
-        return nh_fail(NH_FAILED, "cannot read %s: %s", e->fts_path, strerror(e->fts_errno));
-    return e->fts_info == FTS_D;
+    struct dirent **entries = NULL;
+    const int n = scandir(folder, &entries, is_entry, by_name);
+    if (n < 0)
+        return nh_fail(NH_FAILED, "cannot read %s: %s", folder, strerror(errno));
+    const char **next = *folders = nh_alloc(&c->memory, ((size_t)n + 1) * sizeof *next);
+    int status = NH_OK;
+    for (int i = 0; i < n; i++) {
+        obstack_printf(&c->memory, "%s%s%s", folder, folder[strlen(folder) - 1] == '/' ? "" : "/", entries[i]->d_name);
+        const char *path = nh_grown(&c->memory);
+        struct stat s;
+        if (!status && stat(path, &s) == 0) {
+            if (S_ISDIR(s.st_mode))
+                *next++ = path;
+        } else if (!status && errno != ENOENT && errno != ELOOP) {
+            status = nh_fail(NH_FAILED, "cannot read %s: %s", path, strerror(errno));
+        }
+        free(entries[i]);
+    }
+    free(entries);
+    *next = NULL;
+    return status;
 }
 
 /* Whether a folder directly below is one of a run. */
 static int has_cells(struct nh_comparison *c, const char *folder)
 {
-    FTS *tree = open_tree(c, folder);
-    if (!tree)
-        return nh_fail(NH_FAILED, "cannot read %s: %s", folder, strerror(errno));
-    int status = NH_OK;
-    bool found = false;
-    FTSENT *e;
-    while (!status && !found && (status = next_entry(tree, folder, &e)) == NH_OK && e) {
+    const char **below = NULL;
+    int status = folders_in(c, folder, &below);
+    for (; !status && *below; below++) {
         struct kind kind;
-        const int folder_there = is_folder(e);
-        status = folder_there < 0 ? folder_there : NH_OK;
-        if (folder_there <= 0 || e->fts_level == 0)
-            continue;
-        status = look(c, e->fts_path, &kind);
-        found = kind.record || kind.table || kind.part;
-        fts_set(tree, e, FTS_SKIP);
+        status = look(c, *below, &kind);
+        if (!status && (kind.record || kind.table || kind.part))
+            return 1;
     }
-    fts_close(tree);
-    return status ? status : found;
+    return status;
 }
 
 /* *found: the folder is one of a run, or of joined tables without their cells. */
@@ -294,31 +295,27 @@ static int load_entry(struct nh_comparison *c, const char *folder, bool *found)
     return !status && *found ? load_run(c, folder, kind) : status;
 }
 
+/* The runs of a folder and of those below it; *any: there is one. */
+static int load_tree(struct nh_comparison *c, const char *folder, bool *any)
+{
+    bool found = true;
+    int status = is_new(c, folder) ? load_entry(c, folder, &found) : NH_OK;
+    *any = *any || found;
+    if (status || found)
+        return status;
+    const char **below = NULL;
+    status = folders_in(c, folder, &below);
+    for (; !status && *below; below++)
+        status = load_tree(c, *below, any);
+    return status;
+}
+
 static int load_folder(struct nh_comparison *c, const char *folder)
 {
-    FTS *tree = open_tree(c, folder);
-    if (!tree)
-        return nh_fail(NH_FAILED, "cannot read %s: %s", folder, strerror(errno));
-    int status = NH_OK;
     bool any = false;
-    FTSENT *e;
-    while (!status && (status = next_entry(tree, folder, &e)) == NH_OK && e) {
-        const int folder_there = is_folder(e);
-        bool found = false;
-        status = folder_there < 0 ? folder_there : NH_OK;
-        if (folder_there <= 0)
-            continue;
-        if (is_new(c, e->fts_path))
-            status = load_entry(c, e->fts_path, &found);
-        else
-            found = true;
-        if (found)
-            fts_set(tree, e, FTS_SKIP);
-        any = any || found;
-    }
-    fts_close(tree);
+    const int status = load_tree(c, folder, &any);
     if (!status && !any)
-        status = nh_fail(NH_FAILED, "%s holds no run: there is no layers.csv, steps.csv or run.json in it or in folders below it", folder);
+        return nh_fail(NH_FAILED, "%s holds no run: there is no layers.csv, steps.csv or run.json in it or in folders below it", folder);
     return status;
 }
 
@@ -327,21 +324,13 @@ static int load_folder(struct nh_comparison *c, const char *folder)
 /* The records in a folder and in those directly in it, which may be of runs in a joined table. */
 static int load_records(struct nh_comparison *c, const char *folder)
 {
-    FTS *tree = open_tree(c, folder);
-    if (!tree)
-        return nh_fail(NH_FAILED, "cannot read %s: %s", folder, strerror(errno));
-    int status = NH_OK;
-    FTSENT *e;
-    while (!status && (status = next_entry(tree, folder, &e)) == NH_OK && e) {
-        if (e->fts_info != FTS_D)
-            continue;
-        const char *path; /* folders that may not be looked into are of others: /tmp has such */
-        if (in_folder(c, e->fts_path, "run.json", &path) > 0)
+    const char **below = NULL, *path;
+    int found = in_folder(c, folder, "run.json", &path), status = found > 0 ? nh_record_read(c, path, folder, NULL, false) : found;
+    if (!status)
+        status = folders_in(c, folder, &below);
+    for (; !status && *below; below++) /* those that may not be looked into are of others: /tmp has such */
+        if (in_folder(c, *below, "run.json", &path) > 0)
             status = nh_record_read(c, path, folder, NULL, false);
-        if (e->fts_level > 0)
-            fts_set(tree, e, FTS_SKIP);
-    }
-    fts_close(tree);
     return status;
 }
 
