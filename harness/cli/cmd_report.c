@@ -6,6 +6,7 @@
 #include "harness/cli/run.h"
 #include "harness/core/err.h"
 #include "harness/core/site.h"
+#include "results/file.h"
 #include "results/reader.h"
 #include "results/text.h"
 
@@ -197,7 +198,9 @@ static int keep_newest(void *arg, const char *name)
 {
     struct newest *n = arg;
     struct stat st;
-    if (lstat(name, &st) || !S_ISREG(st.st_mode) ||
+    if (lstat(name, &st))
+        return errno == ENOENT ? NH_OK : nh_file_failed("read", name, errno);
+    if (!S_ISREG(st.st_mode) ||
         (n->name && (st.st_mtim.tv_sec < n->time.tv_sec || (st.st_mtim.tv_sec == n->time.tv_sec && st.st_mtim.tv_nsec < n->time.tv_nsec))))
         return NH_OK;
     free(n->name);
@@ -206,19 +209,29 @@ static int keep_newest(void *arg, const char *name)
     return NH_OK;
 }
 
-/** A table of the folder, or of a run that is broken off or under way the newest of its temporary files; NULL = none. To be freed. */
-static char *find_table(const char *dir, const char *name, bool ended, bool *part)
+/** Whether there is such a file; NH_FAILED where that cannot be known. */
+static int look_for(const char *path, bool *there)
 {
-    char *path = in_folder(dir, name);
+    *there = access(path, F_OK) == 0;
+    return *there || errno == ENOENT ? NH_OK : nh_file_failed("read", path, errno);
+}
+
+/** A table of the folder, or of a run that is broken off or under way the newest of its temporary files; *path = NULL: there is none.
+ *  To be freed, after a failure too. */
+static int find_table(char **path, const char *dir, const char *name, bool ended, bool *part)
+{
+    bool there;
     struct newest newest = {.name = NULL};
-    if (!ended)
-        nh_part_each(path, keep_newest, &newest); /* a folder that cannot be read has been told of by then */
+    *path = in_folder(dir, name);
+    int status = look_for(*path, &there);
+    if (!status && !ended)
+        status = nh_part_each(*path, keep_newest, &newest);
     *part = newest.name != NULL;
-    if (*part || access(path, F_OK) != 0) {
-        free(path);
-        path = newest.name;
+    if (*part || status || !there) {
+        free(*path);
+        *path = newest.name;
     }
-    return path;
+    return status;
 }
 
 static int load_record(const char *dir, json_t **record)
@@ -226,8 +239,9 @@ static int load_record(const char *dir, json_t **record)
     json_error_t error;
     char *path = in_folder(dir, "run.json");
     *record = NULL;
-    int status = NH_OK;
-    if (access(path, F_OK) == 0) {
+    bool there;
+    int status = look_for(path, &there);
+    if (there) {
         *record = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
         if (!json_is_string(json_object_get(*record, "status")))
             status =
@@ -286,9 +300,6 @@ static void print_status(const json_t *record, const char *dir)
 
 static int nothing_there(const char *dir)
 {
-    struct stat st;
-    if (stat(dir, &st))
-        return nh_fail(NH_FAILED, "cannot read '%s': %s; give the folder of a run", dir, strerror(errno));
     return nh_fail(NH_FAILED, "'%s' holds no run: there is neither a run.json nor a table in it; give the folder of one run", dir);
 }
 
@@ -298,10 +309,17 @@ int nh_report_folder(const char *dir, bool asked)
     struct nh_report_table table = {.last.step = -1, .before.step = -1};
     struct lines lines = {.step = -1};
     bool layers_part, sites_part, steps_part;
-    int status = load_record(dir, &record);
+    char *layers = NULL, *sites = NULL, *steps = NULL;
+    struct stat st;
+    int status = stat(dir, &st) ? nh_fail(NH_FAILED, "cannot read '%s': %s; give the folder of a run", dir, strerror(errno))
+                                : load_record(dir, &record);
     const bool ended = record != NULL;
-    char *layers = find_table(dir, "layers.csv", ended, &layers_part), *sites = find_table(dir, "sites.csv", ended, &sites_part),
-         *steps = find_table(dir, "steps.csv", ended, &steps_part);
+    if (!status)
+        status = find_table(&layers, dir, "layers.csv", ended, &layers_part);
+    if (!status)
+        status = find_table(&sites, dir, "sites.csv", ended, &sites_part);
+    if (!status)
+        status = find_table(&steps, dir, "steps.csv", ended, &steps_part);
     if (!status && !record && !layers && !sites && !steps)
         status = nothing_there(dir);
     if (!status && layers)

@@ -5,6 +5,7 @@
 #include "harness/core/init.h"
 #include "harness/io/safetensors.h"
 #include "results/file.h"
+#include "results/input.h"
 #include "results/writer.h"
 
 #include <errno.h>
@@ -71,11 +72,14 @@ static int load_json(const struct nh_run *run, json_t **j)
     const long long size = nh_run_file_size(run, "run.json");
     if (size < 0)
         return size == NH_SIZE_UNKNOWN ? NH_FAILED : NH_OK;
-    char byte, *path = nh_run_path(run, "run.json");
+    enum { LIMIT = 1 << 26 };
+    char *path = nh_run_path(run, "run.json");
+    unsigned char *text;
     size_t n;
-    int status = nh_file_head(path, &byte, 1, &n); /* what cannot be read is told as that */
+    int status = nh_input_read(&text, &n, LIMIT, path, "remove it or choose another folder"); /* what cannot be read is told as that */
     if (!status)
-        *j = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
+        *j = json_loadb((const char *)text, n, JSON_REJECT_DUPLICATES, NULL);
+    free(text);
     if (!status && !(json_is_string(json_object_get(*j, "run")) && json_is_string(json_object_get(*j, "status"))))
         status = nh_fail(NH_USAGE, "%s is not the record of a run; choose another --out, or --force to replace it", path);
     free(path);
