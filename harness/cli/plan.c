@@ -136,6 +136,8 @@ int nh_run_plan(const struct nh_run *run)
             status = nh_probes[i]->refuse(c, g);
     char shortage[NH_SHORTAGE_SIZE];
     const bool is_short = !status && nh_memory_is_short(need, c->threads, shortage);
+    if (!status && !is_short && c->dry_run && !nh_blas_take(1))
+        nh_no_memory();
     if (!status && c->dry_run && nh_blas_take(1))
         estimate(run, g, need);
     nh_graph_free(g);

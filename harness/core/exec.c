@@ -92,8 +92,8 @@ static void lane_need(const struct nh_graph *g, size_t *numbers, size_t *flags)
 
 static struct lane *make_lanes(const struct nh_exec *x, int n)
 {
-    struct lane *lanes = calloc((size_t)n, sizeof *lanes);
-    for (int i = 0; lanes && i < n; i++) {
+    struct lane *lanes = nh_have(calloc((size_t)n, sizeof *lanes));
+    for (int i = 0; i < n; i++) {
         lanes[i].buf = NH_T(nh_take)(x->lane_size, sizeof(real));
         lanes[i].flags = malloc(x->lane_flags);
         if (!lanes[i].buf || !lanes[i].flags)

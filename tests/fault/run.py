@@ -6,7 +6,8 @@ usage: run.py HARNESS FAULT_LIBRARY [--every N] [--commands a,b] [--kinds x,y] [
 
 For each command and kind of call: the k-th call fails, and all calls from the k-th on, for k = 1, 1 + N, 1 + 2 N, ... (N = 1: every
 one). What may happen: exit 0 with the files and the output of the undisturbed run, or exit 1 with one sentence "harness: ..." and files
-from which the same command, undisturbed, comes to the undisturbed result. Anything else is counted and makes this script exit 1.
+from which the same command, undisturbed, comes to the undisturbed result. The sentence may be libgomp's own, which ends the program
+by itself where it has no memory. Anything else is counted and makes this script exit 1.
 """
 import argparse, collections, concurrent.futures, errno, hashlib, os, pathlib, re, shutil, signal, subprocess, sys, tempfile
 
@@ -151,7 +152,8 @@ class Command:
                 return "wrong", f"exit 0, differs: {wrong}"
             return ("wrong", "exit 0, other output") if out != self.out else (None, "0")
         lines = err.splitlines()
-        if code != 1 or len(lines) != 1 or not lines[0].startswith("harness: "):
+        own_words = len(lines) == 1 and lines[0].startswith("harness: ")
+        if code != 1 or not (own_words or re.fullmatch(r"\nlibgomp: Out of memory allocating [0-9]+ bytes\n", err)):
             return "words", f"exit {code}: {err!r}"
         if files == self.before:
             return None, err
