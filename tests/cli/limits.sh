@@ -31,3 +31,5 @@ number_that_does() {
     [ -e taken/run.json ]
 }
 check 'a limit on address space is told with the number that does' number_that_does -v
+
+done_testing
