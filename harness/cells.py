@@ -12,6 +12,7 @@ tells.
 import json
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -27,8 +28,11 @@ class Damaged(Exception):
 
 def read_record(folder):
     """run.json of a whole cell; Damaged otherwise."""
+    path = os.path.join(folder, 'run.json')
+    if os.path.exists(path) and not os.path.isfile(path):  # a pipe would be waited for
+        raise Damaged('run.json is not a regular file')
     try:
-        with open(os.path.join(folder, 'run.json'), encoding='utf-8') as f:
+        with open(path, encoding='utf-8') as f:
             record = json.load(f)
         status, files = record['status'], record['files']
         sizes = [(name, int(size)) for name, size in files.items()]
@@ -42,9 +46,12 @@ def read_record(folder):
         raise Damaged('run.json does not list config.csv')
     for name, size in sizes:
         try:
-            found = os.stat(os.path.join(folder, name)).st_size
+            about = os.stat(os.path.join(folder, name))
         except (OSError, ValueError):
             raise Damaged(f'{name} is missing') from None
+        if not stat.S_ISREG(about.st_mode):
+            raise Damaged(f'{name} is not a regular file')
+        found = about.st_size
         if found != size:
             raise Damaged(f'{name} has {found} bytes instead of {size}')
     return record

@@ -2,6 +2,7 @@
 #include "results/reader.h"
 
 #include "harness/core/err.h"
+#include "results/input.h"
 #include "results/number.h"
 
 #include <assert.h>
@@ -12,6 +13,8 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 enum { MAX_COLUMNS = 4096, MAX_ROW = 1 << 20 };
 
@@ -282,10 +285,17 @@ int nh_reader_open_stream(struct nh_reader **out, FILE *stream, const char *name
 int nh_reader_open(struct nh_reader **out, const char *path)
 {
     *out = NULL;
-    FILE *stream = fopen(path, "rbe");
-    if (!stream)
-        return nh_fail(NH_FAILED, "cannot open %s: %s", path, strerror(errno));
-    const int status = nh_reader_open_stream(out, stream, path);
+    int fd;
+    struct stat st;
+    int status = nh_input_open(&fd, &st, path, "give a CSV file");
+    if (status)
+        return status;
+    FILE *stream = fdopen(fd, "rb");
+    if (!stream) {
+        close(fd);
+        return out_of_memory(path);
+    }
+    status = nh_reader_open_stream(out, stream, path);
     if (status != NH_OK)
         fclose(stream);
     else

@@ -2,6 +2,7 @@
 /** harness report, and what a run prints when it ends: from the files of its folder, whoever wrote them and whether or not it has ended. */
 #include "harness/cli/cli.h"
 #include "harness/cli/headroom.h"
+#include "harness/cli/json_file.h"
 #include "harness/cli/report.h"
 #include "harness/cli/run.h"
 #include "harness/core/err.h"
@@ -242,7 +243,7 @@ static int load_record(const char *dir, json_t **record)
     bool there;
     int status = look_for(path, &there);
     if (there) {
-        *record = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
+        *record = nh_json_load(path, NH_RECORD_BYTES, &error);
         if (!json_is_string(json_object_get(*record, "status")))
             status =
                 nh_fail(NH_FAILED, "%s is not the record of a run%s%s; run it again", path, *record ? "" : ": ", *record ? "" : error.text);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 /** harness study: runs what is missing, and tells what came of it. */
 #include "harness/cli/cli.h"
+#include "harness/cli/json_file.h"
 #include "harness/cli/near.h"
 #include "harness/cli/study.h"
 #include "harness/cli/take.h"
@@ -55,7 +56,7 @@ bool nh_study_row(const char *studies, size_t i, const char *cells[2], char *roo
     if (found) {
         snprintf(room, size, "%s/%s/study.json", studies, entries[i]->d_name);
         json_error_t error;
-        json_t *root = nh_study_json(room, &error);
+        json_t *root = nh_json_load(room, NH_STUDY_BYTES, &error);
         const char *title = json_string_value(json_object_get(root, "title"));
         snprintf(room, size, "%s", entries[i]->d_name);
         cells[0] = room;

@@ -366,15 +366,32 @@ int nh_comparison_load(struct nh_comparison *c, const char *path)
 
 /* ---- what the files say together ---- */
 
-/* What the rows alone tell. */
+/* Measured, and NaN or infinite. */
+static bool is_lost(struct nh_measure m)
+{
+    return m.known && !isfinite(m.value);
+}
+
+/* Loss of the last step. */
+static struct nh_measure last_loss(const struct nh_compared *run)
+{
+    struct nh_measure last = {.known = false};
+    for (const struct nh_loss *l = run->losses; l; l = l->next)
+        last = (struct nh_measure){true, l->loss};
+    return last;
+}
+
+/* What the rows alone tell. A training that diverges stops before its last step. */
 static enum nh_outcome outcome_of(const struct nh_compared *run, double steps)
 {
-    const struct nh_measure rms = run->of[NH_FINAL_RMS], loss = run->of[NH_FINAL_LOSS], done = run->of[NH_STEPS_DONE];
+    const struct nh_measure loss = run->of[NH_FINAL_LOSS], done = run->of[NH_STEPS_DONE];
     if (run->info->broken_off)
         return NH_OUTCOME_BROKEN_OFF;
+    if (is_lost(run->of[NH_FINAL_RMS]) || is_lost(run->of[NH_VAL_LOSS]) || is_lost(last_loss(run)))
+        return NH_OUTCOME_DIVERGED;
     if (done.known ? done.value < steps : run->rank == 0) /* the last step, the last layer is missing */
         return NH_OUTCOME_INTERRUPTED;
-    if ((rms.known && !isfinite(rms.value)) || (loss.known && !(loss.value <= run->losses->loss + 1)))
+    if (loss.known && !(loss.value <= run->losses->loss + 1))
         return NH_OUTCOME_DIVERGED;
     return run->of[NH_OVERFLOWS].value > 0 ? NH_OUTCOME_OVERFLOWED : NH_OUTCOME_OK;
 }

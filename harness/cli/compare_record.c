@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 /** What run.json says of a run. */
 #include "harness/cli/compare.h"
+#include "harness/cli/json_file.h"
 #include "harness/core/err.h"
 #include "results/number.h"
 
@@ -126,7 +127,7 @@ static int take_record(struct nh_comparison *c, const char *path, const char *fo
 int nh_record_read(struct nh_comparison *c, const char *path, const char *folder, struct nh_run_info *info, bool check)
 {
     json_error_t error;
-    json_t *record = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
+    json_t *record = nh_json_load(path, NH_RECORD_BYTES, &error);
     const int status = record ? take_record(c, path, folder, info, check, record) : broken(path, error.text);
     json_decref(record);
     return status;

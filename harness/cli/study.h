@@ -116,10 +116,7 @@ struct nh_study {
 void nh_study_init(struct nh_study *study);
 void nh_study_fini(struct nh_study *study);
 
-/** The file as JSON, to be given back; NULL where it is not a regular file of at most NH_STUDY_BYTES bytes, or not JSON:
- * error->text tells why, and error->line where, -1 = it could not be read. */
-enum { NH_STUDY_BYTES = 1 << 20 };
-json_t *nh_study_json(const char *path, json_error_t *error);
+enum { NH_STUDY_BYTES = 1 << 20 }; /**< the largest study.json that is read */
 
 /** Reads FOLDER/study.json. NH_FAILED where it is broken: one sentence with the place and what would work. */
 int nh_study_read(struct nh_study *study, const char *folder);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 /** Reads study.json: which fields an object has, of which kind, and whether what they name is there. */
+#include "harness/cli/json_file.h"
 #include "harness/cli/near.h"
 #include "harness/cli/options.h"
 #include "harness/cli/study.h"
@@ -7,11 +8,9 @@
 #include "harness/cli/value.h"
 #include "harness/core/err.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #define obstack_chunk_alloc malloc
 #define obstack_chunk_free  free
@@ -400,19 +399,6 @@ void nh_study_init(struct nh_study *s)
     obstack_init(&s->memory);
 }
 
-json_t *nh_study_json(const char *path, json_error_t *error)
-{
-    struct stat st;
-    *error = (json_error_t){.line = -1};
-    if (stat(path, &st))
-        snprintf(error->text, sizeof error->text, "%s", strerror(errno));
-    else if (!S_ISREG(st.st_mode) || st.st_size > NH_STUDY_BYTES)
-        snprintf(error->text, sizeof error->text, "a study is a regular file of at most %d bytes", NH_STUDY_BYTES);
-    else
-        return json_load_file(path, JSON_REJECT_DUPLICATES, error);
-    return NULL;
-}
-
 int nh_study_read(struct nh_study *s, const char *folder)
 {
     const char *slash = strrchr(folder, '/');
@@ -420,7 +406,7 @@ int nh_study_read(struct nh_study *s, const char *folder)
     obstack_printf(&s->memory, "%s/study.json", folder);
     s->path = nh_grown(&s->memory);
     json_error_t error;
-    s->root = nh_study_json(s->path, &error);
+    s->root = nh_json_load(s->path, NH_STUDY_BYTES, &error);
     if (!s->root && error.line < 0)
         return nh_fail(NH_FAILED, "cannot read %.500s: %.200s", s->path, error.text);
     if (!s->root)

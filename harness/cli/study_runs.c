@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 /** The runs of a study: which there are, and which belong together. */
+#include "harness/cli/json_file.h"
 #include "harness/cli/study.h"
 #include "harness/core/err.h"
 #include "results/number.h"
@@ -28,7 +29,7 @@ static int read_run(struct nh_study *study, struct nh_study_run *run)
     if (access(path, F_OK))
         return NH_OK;
     json_error_t error;
-    run->record = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
+    run->record = nh_json_load(path, NH_RECORD_BYTES, &error);
     if (!run->record)
         return nh_fail(NH_FAILED, "%.500s is no record of a run: %.200s; remove its folder to have it run again", path, error.text);
     const char *status = json_string_value(json_object_get(run->record, "status"));

@@ -303,6 +303,15 @@ void NH_T(nh_take_param)(struct nh_exec *x, const struct nh_weight_source *sourc
     NH_T(nh_load_param)(x, source, param, 0, x->g->params[param].rows, weight_ptr(x, param), true);
 }
 
+/** What an update has stored was counted there: the next forward pass only passes on what is not finite. */
+static void pass_on(struct nh_exec *x, int param)
+{
+    struct nh_counts *c = &x->param_counts[param];
+    c->propagated += c->overflow + c->nan_made;
+    c->overflow = c->nan_made = 0;
+    x->param_first[param] = (struct nh_first){0};
+}
+
 void NH_T(nh_recast)(struct nh_exec *x)
 {
     for (int p = 0; p < x->g->n_params; p++) {
@@ -316,6 +325,7 @@ void NH_T(nh_recast)(struct nh_exec *x)
         struct cast c = cast_begin(x, p, 0);
         cast(x, &c, to, n);
         cast_end(x, &c);
+        pass_on(x, p);
     }
 }
 
@@ -686,8 +696,10 @@ uint64_t NH_T(nh_update_weights)(struct nh_exec *x, const struct nh_update *u)
         changed += move.changed;
     }
     for (int p = 0; p < g->n_params; p++)
-        if (!g->params[p].frozen && g->params[p].weight_site >= 0)
+        if (!g->params[p].frozen && g->params[p].weight_site >= 0) {
             count_update(x, g->params[p].weight_site, &x->param_counts[p], x->param_first[p], STAGE_WEIGHT);
+            pass_on(x, p);
+        }
     free(parts);
     return changed;
 }
