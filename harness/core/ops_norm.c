@@ -306,11 +306,13 @@ static real largest(const struct nh_exec *x, nh_val v)
     return top;
 }
 
+/** x / c, where a zero stays one although its format may have made c zero. */
 static void divide(const real *x, real c, int n, real *out)
 {
+    const real of_zero = c == 0 ? 1 : c;
 #pragma omp simd
     for (int i = 0; i < n; i++)
-        out[i] = x[i] / c;
+        out[i] = x[i] / (x[i] == 0 ? of_zero : c);
 }
 
 /** c stands for the whole tensor. */

@@ -356,6 +356,7 @@ def relaxed_input():
     row(r, 'norm_relax', max_abs=8, total=4)
     equal(op('relax --ln-relax 2', {'x': ([2], [4, -8])}).y, [1, -2])
     equal(op('relax', {'x': ([2], [0, 0])}).y, [0, 0])
+    equal(op('relax --ln-relax 1e12 --dtype fp16', {'x': ([4], [0, 1, -2, 3])}).y, [0, inf, -inf, inf])  # the divisor is 0 in fp16
     row(op('relax', {'x': ([3], [1, nan, 2])}), 'norm_relax', propagated=3)
 
 
