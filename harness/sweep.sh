@@ -189,11 +189,13 @@ done
 # resume: what a cell that trains gets, to go on from its checkpoint; steps: of all cells, where they do not vary.
 resume=' --resume'
 steps=0
+force=
 for i in "${!fixed[@]}"; do
     case ${fixed[i]} in
     --steps) steps=${fixed[i + 1]-0} ;;
     --steps=*) steps=${fixed[i]#*=} ;;
-    --resume | --resume=* | --force | --force=*) resume= ;;
+    --resume | --resume=*) resume= ;;
+    --force | --force=*) force=yes resume= ;;
     esac
 done
 for vary in "${varied[@]}"; do
@@ -353,6 +355,14 @@ why=$(LC_ALL=C mkdir -p -- "$out" 2>&1) || fail 1 "$out: cannot be made (${why##
 [ -w "$out" ] || fail 1 "$out: cannot be written; choose another --out"
 exec {lock}<"$out"
 flock -w 3 "$lock" || fail 1 "another sweep is at work in $out; wait for its end or choose another --out"
+# Tables in a folder where no cell has run are somebody else's.
+shopt -s nullglob
+run_before=("$out"/*/cell.txt)
+shopt -u nullglob
+for table in layers sites steps spectrum config; do
+    [[ $force || ${#run_before[@]} -gt 0 || ( ! -e $out/$table.csv && ! -L $out/$table.csv ) ]] ||
+        fail 2 "$out/$table.csv was not written by a sweep; choose another --out, or --force to replace it"
+done
 # Left by a sweep that was killed while it joined its tables.
 rm -f -- "$out"/{layers,sites,steps,spectrum,config}.csv.*.part
 

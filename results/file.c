@@ -102,10 +102,11 @@ int nh_file_absent(const char *path)
     return lstat(path, &st) ? NH_OK : nh_fail(NH_USAGE, "'%s' is there already; choose another name, or --force to replace it", path);
 }
 
-int nh_file_head(const char *path, char *head, size_t most, size_t *n)
+int nh_file_head(const char *path, char *head, size_t most, size_t *n, bool *there)
 {
     *n = 0;
     const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    *there = fd >= 0;
     if (fd < 0)
         return errno == ENOENT ? NH_OK : nh_file_failed("read", path, errno);
     struct stat st;

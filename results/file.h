@@ -77,9 +77,9 @@ void nh_part_destroy(struct nh_part *p);
 /** Removes every temporary file that nh_part_destroy would remove, for a program that ends at once. Allocates nothing. */
 void nh_parts_remove(void);
 
-/** The first bytes of a regular file: at most `most`, *n of them. *n = 0 and NH_OK where there is no file. NH_FAILED where it cannot be
- *  read or is no regular file. */
-int nh_file_head(const char *path, char *head, size_t most, size_t *n);
+/** The first bytes of a regular file: at most `most`, *n of them. *there = false, *n = 0 and NH_OK where there is no file. NH_FAILED
+ *  where it cannot be read or is no regular file. */
+int nh_file_head(const char *path, char *head, size_t most, size_t *n, bool *there);
 
 /** Renames the file PATH to PATH.XXXXXXXX.old, a new name: *aside, to be freed. *aside = NULL where there is no file, and on failure. */
 int nh_file_set_aside(char **aside, const char *path);

@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -286,6 +287,25 @@ static int take_word(struct request *r, int argc, char **argv, int *at)
     return NH_OK;
 }
 
+static bool is_in(struct nh_study *s, const char *folder, const char *name)
+{
+    struct stat st;
+    obstack_printf(&s->memory, "%s/%s", folder, name);
+    return lstat(nh_grown(&s->memory), &st) == 0;
+}
+
+/* A report in a folder where no study has run is somebody else's. */
+static int check_out(struct nh_study *s, const char *folder)
+{
+    static const char *const written[] = {"report.md", "table.csv", "expectations.csv"};
+    if (is_in(s, folder, "study.json") || is_in(s, folder, "runs") || is_in(s, folder, "runs-quick"))
+        return NH_OK;
+    for (size_t i = 0; i < sizeof written / sizeof *written; i++)
+        if (is_in(s, folder, written[i]))
+            return nh_fail(NH_USAGE, "%.500s/%s was not written by a study; choose another --out", folder, written[i]);
+    return NH_OK;
+}
+
 static int study(struct nh_study *s, struct request *r)
 {
     int status = find(s, r);
@@ -299,6 +319,8 @@ static int study(struct nh_study *s, struct request *r)
         status = nh_dir_make(r->out);
     if (!status && !r->print && access(r->out, W_OK))
         status = nh_fail(NH_FAILED, "cannot write into %.500s: %s; choose another --out", r->out, strerror(errno));
+    if (!status && !r->print)
+        status = check_out(s, r->out);
     if (!status)
         status = find_program(r);
     if (!status)

@@ -107,9 +107,9 @@ static int refuse_foreign(const struct nh_run *run, const char *path, bool part)
 {
     char head[1024];
     size_t n;
-    struct stat st;
-    const int status = nh_file_head(path, head, sizeof head, &n);
-    if (status || (n == 0 && (part || stat(path, &st))))
+    bool there; /* told by the same call: another machine may give the file its name in between */
+    const int status = nh_file_head(path, head, sizeof head, &n, &there);
+    if (status || !there || (n == 0 && part))
         return status;
     const char *end = memchr(head, '\n', n), *row = end ? end + 1 : head + n;
     const size_t have = (size_t)(head + n - row), id = strlen(run->id);

@@ -4,6 +4,7 @@
 #include "harness/core/err.h"
 
 #include <cblas.h>
+#include <malloc.h>
 #include <math.h>
 #include <signal.h>
 #include <stdint.h>
@@ -167,7 +168,10 @@ static double limit(int resource)
 void nh_blas_alone(char **argv)
 {
     const char *set = getenv("OPENBLAS_NUM_THREADS");
-    if ((isinf(limit(RLIMIT_AS)) && isinf(limit(RLIMIT_DATA))) || (set && strcmp(set, "1") == 0))
+    if (isinf(limit(RLIMIT_AS)) && isinf(limit(RLIMIT_DATA)))
+        return;
+    mallopt(M_ARENA_MAX, 1); /* each further arena of malloc takes 128 MiB of address space */
+    if (set && strcmp(set, "1") == 0)
         return;
     if (setenv("OPENBLAS_NUM_THREADS", "1", 1) == 0)
         execv("/proc/self/exe", argv);
@@ -200,7 +204,7 @@ bool nh_memory_is_short(double bytes, int threads, char shortage[NH_SHORTAGE_SIZ
     } limits[] = {{RLIMIT_AS, "address space", "-v"}, {RLIMIT_DATA, "data", "-d"}};
     nh_blas_take(1); /* to measure a buffer, where there is room for one */
     const double stack = fmin(limit(RLIMIT_STACK), 0x1p23), buffers = fmax(threads - buffers_taken, 0) * buffer_size;
-    const double more = bytes + bytes / 16 + 0x1p25 + buffers + (threads - 1) * stack; /* with what comes and goes */
+    const double more = bytes + bytes / 4 + 0x1p26 + buffers + (threads - 1) * stack; /* with what comes and goes, and gaps */
     for (int i = 0; i < 2; i++) {
         const double have = limit(limits[i].resource), now = i ? use_now().data : use_now().space;
         if (now + more <= have)
@@ -208,7 +212,7 @@ bool nh_memory_is_short(double bytes, int threads, char shortage[NH_SHORTAGE_SIZ
         snprintf(shortage, NH_SHORTAGE_SIZE,
                  "needs %.0f MiB of %s, buffers of BLAS for %d thread%s included, and the limit is %.0f MiB; raise it with ulimit %s %.0f, or",
                  ceil((now + more) / 0x1p20), limits[i].what, threads, threads > 1 ? "s" : "", floor(have / 0x1p20), limits[i].option,
-                 ceil((now + more) / 1024));
+                 ceil((now + more) / 1024) + 1024); /* what is in use now differs by some pages from start to start */
         return true;
     }
     return false;

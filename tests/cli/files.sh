@@ -28,6 +28,36 @@ untouched() {
 
 # ---- what is there ----
 
+# A pipe in the place of a result file is named, and nobody waits for it.
+pipes() {
+    local file command status
+    run 0 "${small[@]}" --probes rms,overflow --out measured || return
+    for file in run.json layers.csv sites.csv config.csv; do
+        rm -rf piped
+        cp -r measured piped && rm "piped/$file" && mkfifo "piped/$file" || return
+        for command in compare report; do
+            [[ $command != report || $file != config.csv ]] || continue # report does not read it
+            status=0
+            timeout 60 "$program" "$command" piped >out 2>err || status=$?
+            [[ $status -eq 1 && $(wc -l <err) -eq 1 ]] && grep -q "piped/$file.* not a regular file" err ||
+                say "$command, $file: exit code $status: $(cat err)" || return
+        done
+    done
+}
+check 'a pipe in the place of a result file is refused' pipes
+
+# tables of others in the folder of a sweep, reports of others in that of a study
+sweep_and_study() {
+    local status=0
+    mkdir theirs_too && echo mine >theirs_too/steps.csv || return
+    "$here/../../harness/sweep.sh" --harness "$program" "${small[@]}" --probes none --seeds 0 --out theirs_too >out 2>err || status=$?
+    [ "$status" -eq 2 ] && grep -q 'theirs_too/steps.csv was not written by a sweep' err && [ "$(cat theirs_too/steps.csv)" = mine ] ||
+        say "sweep: exit code $status: $(cat err)" || return
+    mkdir report && echo mine >report/report.md || return
+    untouched report/report.md refused 2 'report/report.md was not written by a study' study tiny --studies "$NH_TEST_DATA/studies" --out report
+}
+check 'a sweep and a study replace nothing that they have not written' sweep_and_study
+
 foreign_record() {
     local text
     for text in '{"version": 2, "scripts": {}}' 'no JSON' '' '{"run": "r01234567"}' '[]' '{"run": 7, "status": "ok"}'; do

@@ -151,17 +151,20 @@ START_TEST(heads_of_files)
 {
     char head[4];
     size_t n = 9;
-    ok(nh_file_head(in_folder("none"), head, sizeof head, &n));
+    bool there = true;
+    ok(nh_file_head(in_folder("none"), head, sizeof head, &n, &there));
+    ck_assert(!there);
     ck_assert_uint_eq(n, 0);
     ok(nh_file_write(in_folder("x"), "abcdef", 6));
-    ok(nh_file_head(in_folder("x"), head, sizeof head, &n));
+    ok(nh_file_head(in_folder("x"), head, sizeof head, &n, &there));
+    ck_assert(there);
     ck_assert(n == 4 && memcmp(head, "abcd", 4) == 0);
     ok(nh_file_write(in_folder("x"), "ab", 2));
-    ok(nh_file_head(in_folder("x"), head, sizeof head, &n));
+    ok(nh_file_head(in_folder("x"), head, sizeof head, &n, &there));
     ck_assert_uint_eq(n, 2);
     ck_assert_int_eq(mkfifo(in_folder("fifo"), 0666), 0);
-    fails(nh_file_head(in_folder("fifo"), head, sizeof head, &n), "is no regular file");
-    fails(nh_file_head(in_folder("x/y"), head, sizeof head, &n), "cannot read");
+    fails(nh_file_head(in_folder("fifo"), head, sizeof head, &n, &there), "is no regular file");
+    fails(nh_file_head(in_folder("x/y"), head, sizeof head, &n, &there), "cannot read");
 }
 END_TEST
 
