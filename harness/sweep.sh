@@ -349,12 +349,13 @@ fi
 
 # ---- running it ----
 
-# The lock is every process's of the sweep, and a process does not outlive the one that started it (setpriv): so it is free
-# as soon as the script was killed, and not before the last cell is gone.
+# The lock is every process's of the sweep, and a process does not outlive the one that started it (setpriv), but for a
+# training, which finishes its step and writes a checkpoint: so the lock is free soon after the script was killed, and not
+# before the last cell is gone.
 why=$(LC_ALL=C mkdir -p -- "$out" 2>&1) || fail 1 "$out: cannot be made (${why##*: }); choose another --out"
 [ -w "$out" ] || fail 1 "$out: cannot be written; choose another --out"
 exec {lock}<"$out"
-flock -w 3 "$lock" || fail 1 "another sweep is at work in $out; wait for its end or choose another --out"
+flock -w 10 "$lock" || fail 1 "another sweep is at work in $out; wait for its end or choose another --out"
 # Tables in a folder where no cell has run are somebody else's.
 shopt -s nullglob
 run_before=("$out"/*/cell.txt)
@@ -397,6 +398,9 @@ find_damaged() {
 
 # cell "I ANEW COMMAND": one job; ANEW is yes where the files of an earlier run are damaged and are to be replaced. Reports on
 # stdout, in two lines: its status and I; the last line of what it said.
+#
+# A training that loses its shell gets SIGHUP, which neither Ctrl-C nor GNU parallel sends: a second signal of a kind would end
+# it without a checkpoint.
 cell() {
     local i anew command status=0 dir said word words=()
     read -r i anew command <<<"$1"
@@ -409,7 +413,7 @@ cell() {
     done
     [ "$anew" = no ] || words+=(--force)
     [ ! -e "$dir/cell.txt" ] || rm -f -- "$dir/cell.txt"
-    said=$(exec setpriv --pdeathsig KILL "/proc/self/fd/$image" "${words[@]}" 2>&1 >/dev/null </dev/null) || status=$?
+    said=$(exec setpriv --pdeathsig HUP "/proc/self/fd/$image" "${words[@]}" 2>&1 >/dev/null </dev/null) || status=$?
     if [ "$status" -eq 0 ]; then
         printf '%s\n' "$command" >"$dir/cell.txt" || status=1 # half of it is another command
     elif [ "$status" -gt 128 ]; then

@@ -315,6 +315,8 @@ int nh_report_folder(const char *dir, bool asked)
     int status = stat(dir, &st) ? nh_fail(NH_FAILED, "cannot read '%s': %s; give the folder of a run", dir, strerror(errno))
                                 : load_record(dir, &record);
     const bool ended = record != NULL;
+    if (!status && record)
+        status = nh_record_check(record, dir);
     if (!status)
         status = find_table(&layers, dir, "layers.csv", ended, &layers_part);
     if (!status)

@@ -7,7 +7,6 @@
 
 #include <jansson.h>
 #include <string.h>
-#include <sys/stat.h>
 
 enum nh_outcome nh_outcome_find(const char *status)
 {
@@ -59,26 +58,6 @@ static void take_training(struct nh_run_info *info, const json_t *record)
         info->of[NH_LOSS_SCALE] = measure_of(record, "loss_scale");
 }
 
-/* The files that the run has written are there, as long as it has left them. */
-static int check_files(struct nh_comparison *c, const char *path, const char *folder, const json_t *record)
-{
-    const char *name;
-    json_t *size;
-    json_object_foreach (json_object_get(record, "files"), name, size) {
-        if (strchr(name, '/'))
-            return broken(path, "one of its files is in another folder");
-        obstack_printf(&c->memory, "%s/%s", folder, name);
-        const char *file = nh_grown(&c->memory);
-        struct stat s;
-        if (stat(file, &s))
-            return nh_fail(NH_FAILED, "%.500s is missing, which run.json beside it tells of; run it again with --force", file);
-        if ((json_int_t)s.st_size != json_integer_value(size))
-            return nh_fail(NH_FAILED, "%.500s has %lld bytes, not the %lld that run.json beside it tells of; run it again with --force",
-                           file, (long long)s.st_size, (long long)json_integer_value(size));
-    }
-    return NH_OK;
-}
-
 /* Those of config.csv, where that was not read. */
 static void take_options(struct nh_comparison *c, struct nh_run_info *info, const json_t *record)
 {
@@ -118,7 +97,7 @@ static int take_record(struct nh_comparison *c, const char *path, const char *fo
     take_training(info, record);
     if (!info->options)
         take_options(c, info, record);
-    int status = check ? check_files(c, path, folder, record) : NH_OK;
+    int status = check ? nh_record_check(record, folder) : NH_OK;
     if (!status && check && !info->has_run)
         status = take_run(c, path, info, record);
     return status;

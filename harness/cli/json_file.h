@@ -12,4 +12,7 @@ enum { NH_RECORD_BYTES = 16 << 20 }; /**< the largest run.json that is read */
  *  no regular file, is larger or is no such JSON; error->line is -1 where it was not read. The result is released with json_decref. */
 json_t *nh_json_load(const char *path, size_t most, json_error_t *error);
 
+/** NH_FAILED, naming the file, where one that a run.json tells of is not in its folder with the size that it tells. */
+int nh_record_check(const json_t *record, const char *folder);
+
 #endif

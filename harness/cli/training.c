@@ -16,12 +16,15 @@ static void on_signal(int number)
     caught = number;
 }
 
-/** Ctrl-C and kill end the run after the step at hand. A second one ends it at once. */
+/** Ctrl-C, kill and a terminal that is closed end the run after the step at hand; a second signal of a kind ends it at once. What
+ *  nohup lets it ignore stays ignored. */
 static void listen(void)
 {
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)(SA_RESETHAND | SA_RESTART)};
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)(SA_RESETHAND | SA_RESTART)}, hangup;
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    if (sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler != SIG_IGN)
+        sigaction(SIGHUP, &action, NULL);
 }
 
 /** True every n-th step, and at the last one. */

@@ -393,7 +393,8 @@ empty_folder() {
     mkdir -p hollow/run && refused 1 'hollow holds no run' hollow
 }
 check 'a folder without runs' empty_folder
-check 'an empty file' refused 1 'is empty' /dev/null
+: >empty.csv
+check 'an empty file' refused 1 'is empty' empty.csv
 check 'other columns' refused 1 "no column 'run'" "$data/../csv/sweep_with_diverged.csv"
 check 'sites alone' refused 1 'no runs' "$data/ablation-sites.csv"
 run_twice() {
