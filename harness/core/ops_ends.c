@@ -117,15 +117,18 @@ static real z_slope(const struct nh_rec *r, const real *aux)
 /** Takes a block of n logits into the maximum and the sum of exponentials over it so far; the sum is 0 before the first block. */
 static void take_block(const real *z, int n, real *top_so_far, real *sum_so_far)
 {
-    real top = z[0], sum = 0;
+    real top = z[0];
+    double sum = 0; /* thousands of small terms */
     for (int c = 1; c < n; c++)
         top = z[c] > top ? z[c] : top;
     if (*sum_so_far != 0 && !(*top_so_far < top))
         top = *top_so_far; /* a NaN stays too */
 #pragma omp simd reduction(+ : sum)
     for (int c = 0; c < n; c++)
-        sum += r_exp(z[c] - top);
-    *sum_so_far = *sum_so_far != 0 ? *sum_so_far * r_exp(*top_so_far - top) + sum : sum;
+        sum += (double)r_exp(z[c] - top);
+    if (*sum_so_far != 0)
+        sum += (double)(*sum_so_far * r_exp(*top_so_far - top));
+    *sum_so_far = (real)sum;
     *top_so_far = top;
 }
 
