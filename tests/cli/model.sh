@@ -814,7 +814,7 @@ def broken_runs_are_refused():
         open('changed/config.csv', 'w').write(''.join(part))
         refused(1, why, 'export', 'never', '--run', 'changed')
     os.remove('changed/config.csv')
-    refused(1, 'cannot open changed/config.csv', 'export', 'never', '--run', 'changed')
+    refused(1, "cannot open 'changed/config.csv'", 'export', 'never', '--run', 'changed')
     changed(*whole)
     raw = bytearray(open('first/checkpoint.safetensors', 'rb').read())
     raw[-1000] ^= 1
